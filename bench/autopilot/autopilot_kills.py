@@ -42,7 +42,7 @@ RESUMED_EVERY = 20
 def rows(lives: ManagerLives, problems: list[str]) -> list[Row]:
     """With the goals of the autopilot."""
     counts = Counter(problem.partition(":")[0] for problem in problems)
-    events = Counter(lives.scene.events())
+    events = Counter(lives.cluster.events())
     note = ", ".join(f"{name} {count}" for name, count in sorted(events.items()) if not name.startswith("autopilot-"))
     goals = [below(what, counts[kind], "", 0, f"{lives.kills} kills") for kind, what in KINDS.items()]
     return [

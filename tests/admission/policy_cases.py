@@ -148,8 +148,8 @@ def limit_containers(api: Api, namespace: str, *items: Json) -> None:
         limits = [{"type": "Container", **item}, claims]
         body = {"metadata": {"name": f"range-{number}"}, "spec": {"limits": limits}}
         api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
-        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": f"{most + 1}Gi"}}}
-        claim = {"metadata": {"name": "claim"}, "spec": asked}
+        claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": f"{most + 1}Gi"}}}
+        claim = {"metadata": {"name": "claim"}, "spec": claim_spec}
         wait_for("the LimitRange", lambda claim=claim: not admitted(api, namespace, claim, "persistentvolumeclaims"))
 
 
@@ -289,9 +289,9 @@ SPEC_PATCHES: tuple[Json, ...] = (
 )
 
 
-def random_profile(lot: random.Random, name: str, world: str) -> Profile:
+def random_profile(lot: random.Random, name: str, label: str) -> Profile:
     """A profile for one world's namespaces, most of its fields by lot."""
-    spec: Json = {"namespaceSelector": {"matchLabels": {"world": world}}, "selector": selector(lot)}
+    spec: Json = {"namespaceSelector": {"matchLabels": {"world": label}}, "selector": selector(lot)}
     written = ("label", "other", "new", *some(lot, ["app"], 0.1))
     maybe: Json = {
         "labels": texts(lot, written),

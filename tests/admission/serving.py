@@ -43,9 +43,9 @@ def review_of(
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, **more}}
 
 
-def patch_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
+def patch_of(review: dict[str, Any]) -> list[dict[str, Any]]:
     """The JSON patch of an answer; empty when there is none."""
-    return json.loads(base64.b64decode(answer["response"].get("patch", "W10=")))
+    return json.loads(base64.b64decode(review["response"].get("patch", "W10=")))
 
 
 @dataclass
@@ -68,8 +68,8 @@ class Serving:
         connection = self.connect()
         try:
             connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            response = connection.getresponse()
+            return response.status, response.read()
         finally:
             connection.close()
 

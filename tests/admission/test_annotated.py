@@ -39,9 +39,9 @@ def noted(before: Any = None, after: Any = None, **more: Any) -> dict[tuple[str,
 
 
 def born(resources: Any = None, owner: dict[str, Any] | None = None, **labels: str) -> dict[str, Any]:
-    made = pod("web-7d4b-x2", {"pod-template-hash": "7d4b", **labels}, **(resources or OLD))
-    made["metadata"]["ownerReferences"] = [owner or {"kind": "ReplicaSet", "name": "web-7d4b", "controller": True}]
-    return made
+    new_pod = pod("web-7d4b-x2", {"pod-template-hash": "7d4b", **labels}, **(resources or OLD))
+    new_pod["metadata"]["ownerReferences"] = [owner or {"kind": "ReplicaSet", "name": "web-7d4b", "controller": True}]
+    return new_pod
 
 
 def resources(body: dict[str, Any]) -> Any:
@@ -59,7 +59,7 @@ def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> No
 
 
 @pytest.mark.parametrize(
-    ("body", "found", "words"),
+    ("body", "annotation_document", "phrase"),
     [
         (born({"requests": {"cpu": "3"}}), noted(), "now has other resources in its template"),
         (
@@ -71,10 +71,10 @@ def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> No
         (born(), noted(wrong="cotenant.dev/resources cannot be read: x"), "cannot be read"),
     ],
 )
-def test_what_does_not_fit_leaves_the_pod_alone_and_warns(body: Any, found: Any, words: str) -> None:
+def test_what_does_not_fit_leaves_the_pod_alone_and_warns(body: Any, annotation_document: Any, phrase: str) -> None:
     before = copy.deepcopy(body)
-    (warning,) = apply_annotated_resources(body, found, "shop")
-    assert words in warning and body == before
+    (warning,) = apply_annotated_resources(body, annotation_document, "shop")
+    assert phrase in warning and body == before
 
 
 LIMITS: dict[str, Any] = {"limits": {"cpu": "1", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}

@@ -78,7 +78,9 @@ def test_amounts_that_cannot_be_read_are_left_with_a_warning() -> None:
 def test_a_second_run_changes_nothing_and_only_the_request_is_added(containers: list[dict[str, str]]) -> None:
     body: dict[str, Any] = {
         "metadata": {"name": "p", "labels": {"koordinator.sh/qosClass": "LSR"}},
-        "spec": {"containers": [{"name": str(i), "resources": both(**one)} for i, one in enumerate(containers)]},
+        "spec": {
+            "containers": [{"name": str(i), "resources": both(**resources)} for i, resources in enumerate(containers)]
+        },
     }
     once = writable(body)
     assert with_bind_request(once, "shop") == []

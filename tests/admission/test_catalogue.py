@@ -122,5 +122,5 @@ def test_the_documented_spark_example_is_what_happens(api: Api, webhook: Webhook
     assert live["spec"]["containers"][0]["resources"] == containers[0]["resources"]
     driver = example("before")
     driver["metadata"] = {"name": "driver", "labels": {"spark-role": "driver"}}
-    made = api.create(PODS.format(namespace), driver)["metadata"]["labels"]
-    assert (made["koordinator.sh/qosClass"], made["koordinator.sh/priority"]) == ("BE", "1000")
+    labels = api.create(PODS.format(namespace), driver)["metadata"]["labels"]
+    assert (labels["koordinator.sh/qosClass"], labels["koordinator.sh/priority"]) == ("BE", "1000")

@@ -122,13 +122,13 @@ def test_a_clock_that_jumps_past_everything_begins_anew() -> None:
 @given(st.lists(st.floats(0, 120), min_size=1, max_size=8))
 @settings(max_examples=10, deadline=None)
 def test_at_any_pace_of_looking_the_certificate_verifies(pauses_days: list[float]) -> None:
-    held, at = None, NOW
+    material, at = None, NOW
     for pause in pauses_days:
         at += pause * DAY
-        held = renew_material(held, POLICY, at)
-        while (after := renew_material(held, POLICY, at)) is not held:
-            held = after
-        assert verifies(held.serving, held.bundle, at)
+        material = renew_material(material, POLICY, at)
+        while (after := renew_material(material, POLICY, at)) is not material:
+            material = after
+        assert verifies(material.serving, material.bundle, at)
 
 
 def test_a_replica_takes_what_a_faster_one_stored() -> None:
@@ -179,10 +179,10 @@ def test_while_nobody_says_whom_callers_trust_the_present_authority_goes_on_sign
     for _ in range(10):  # past the day from which the next authority waits to sign
         clock.seconds += 30 * DAY
         keeper.step()
-    held = store.held
-    assert held is not None and held.following is not None and held.authority == first.authority
-    assert shown[-1] == held.serving != first.serving
-    assert verifies(held.serving, first.bundle, clock.seconds)
+    material = store.held
+    assert material is not None and material.following is not None and material.authority == first.authority
+    assert shown[-1] == material.serving != first.serving
+    assert verifies(material.serving, first.bundle, clock.seconds)
 
 
 def test_what_keeps_a_certificate_from_being_stored_is_known_afterwards(tmp_path: Path) -> None:

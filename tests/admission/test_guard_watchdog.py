@@ -48,16 +48,16 @@ def guard(served: str = "1970-01-12T13:46:40Z", expires: str = "1970-01-12T13:46
 def test_what_ought_to_have_ended_a_minute_ago_is_taken_out() -> None:
     patch = overdue(guard(), BEGIN + 15 + GRACE_SECONDS)
     assert patch is not None
-    left = JsonPatch(list(patch.operations)).apply(guard())
-    assert left["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
-    assert left["metadata"]["resourceVersion"] == "7"
+    guard_left = JsonPatch(list(patch.operations)).apply(guard())
+    assert guard_left["spec"] == {"servedUntil": "1970-01-12T13:46:40Z"}
+    assert guard_left["metadata"]["resourceVersion"] == "7"
 
 
 FAR = "2100-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
-    "found",
+    "guard_object",
     [
         # Nobody promises more than half an hour ahead: such an end comes of a wrong clock or a stolen token.
         guard(expires=FAR),
@@ -67,15 +67,15 @@ FAR = "2100-01-01T00:00:00Z"
     ],
     ids=["a hand-over of years", "a promise of years", "no hand-over"],
 )
-def test_what_no_manager_can_have_promised_holds_no_node(found: dict[str, Any]) -> None:
-    patch = overdue(found, BEGIN + 15 + GRACE_SECONDS)
+def test_what_no_manager_can_have_promised_holds_no_node(guard_object: dict[str, Any]) -> None:
+    patch = overdue(guard_object, BEGIN + 15 + GRACE_SECONDS)
     assert patch is not None
-    left = JsonPatch(list(patch.operations)).apply(found)
-    assert set(left["spec"]) & {"nodes"} == set()
+    guard_left = JsonPatch(list(patch.operations)).apply(guard_object)
+    assert set(guard_left["spec"]) & {"nodes"} == set()
 
 
 @pytest.mark.parametrize(
-    ("found", "at"),
+    ("guard_object", "at"),
     [
         (guard(), BEGIN + 14 + GRACE_SECONDS),
         (guard(served="1970-01-12T13:48:40Z"), BEGIN + 15 + GRACE_SECONDS),
@@ -84,8 +84,8 @@ def test_what_no_manager_can_have_promised_holds_no_node(found: dict[str, Any]) 
     ],
     ids=["within the minute", "a manager promises", "none", "empty"],
 )
-def test_everything_else_stays(found: dict[str, Any], at: float) -> None:
-    assert overdue(found, at) is None
+def test_everything_else_stays(guard_object: dict[str, Any], at: float) -> None:
+    assert overdue(guard_object, at) is None
 
 
 @pytest.fixture

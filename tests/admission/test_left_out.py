@@ -132,8 +132,8 @@ def test_one_object_on_which_the_view_fails_is_missing_from_it_and_all_others_ar
         " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
     )
     state = WebhookMirrors(connect(KubeSettings(kubeconfig=str(file))))  # of which nothing is asked
-    named: dict[str, Any] = {"a": "a", "b": "b", "bad": 7}  # names are sorted, and a number is no name
-    items = {("", key): Item("u", "1", Profile(name=name)) for key, name in named.items()}
+    names: dict[str, Any] = {"a": "a", "b": "b", "bad": 7}  # names are sorted, and a number is no name
+    items = {("", key): Item("u", "1", Profile(name=name)) for key, name in names.items()}
     state.mirrors["profiles"]._state.replace(items)
     assert [profile.name for profile in state.view().profiles] == ["a", "b"]
     assert state.view() is state.view()  # it is not searched for again

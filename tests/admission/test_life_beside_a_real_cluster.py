@@ -35,8 +35,8 @@ def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlP
     shown: list[Any] = []
     policy = CertificatePolicy(("another.name",))
     keepers = [CertificateController(store, policy, SystemClock(), shown.append, None) for store in stores]
-    held, version = stores[0].read()
-    assert held is not None
+    replica_material, version = stores[0].read()
+    assert replica_material is not None
     threads = [threading.Thread(target=keeper.step) for keeper in keepers]
     for thread in threads:
         thread.start()
@@ -44,7 +44,7 @@ def test_replicas_agree_on_one_certificate_in_the_secret(control_plane: ControlP
         thread.join(60)
     assert len(shown) == 4 and len({pair.certificate for pair in shown}) == 1
     material, now = stores[0].read()
-    assert material is not None and material.authority == held.authority and now != version
+    assert material is not None and material.authority == replica_material.authority and now != version
 
 
 def test_an_authority_rolls_over_without_a_failed_call(

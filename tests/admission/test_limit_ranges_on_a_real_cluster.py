@@ -81,10 +81,10 @@ def plain_amounts(body: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(container, side, resource) of cpu and memory that the pod asks for."""
     spec = body["spec"]
     return [
-        (one["name"], side, name)
-        for one in (*spec["containers"], *spec.get("initContainers", ()))
+        (container["name"], side, name)
+        for container in (*spec["containers"], *spec.get("initContainers", ()))
         for side in ("requests", "limits")
-        for name in one["resources"].get(side, {})
+        for name in container["resources"].get(side, {})
         if name in ("cpu", "memory")
     ]
 
@@ -110,14 +110,14 @@ def test_what_the_defaults_gave_becomes_the_classs_own_once(
     live = api.create(PODS.format(namespace), pod("p"))
     # requests are defaultRequest, limits are default: 250m -> 250, 500m -> 500 millicores
     prefix = f"kubernetes.io/{band}"
-    wanted = {
+    amounts = {
         "requests": {f"{prefix}-cpu": "250", f"{prefix}-memory": "256Mi"},
         "limits": {f"{prefix}-cpu": "500", f"{prefix}-memory": "512Mi"},
     }
-    assert live["spec"]["containers"][0]["resources"] == wanted
+    assert live["spec"]["containers"][0]["resources"] == amounts
     if band == "batch":
         spec = json.loads(live["metadata"]["annotations"]["node.koordinator.sh/extended-resource-spec"])
-        assert spec == {"containers": {"main": wanted}}
+        assert spec == {"containers": {"main": amounts}}
 
 
 TWO = {
@@ -160,8 +160,8 @@ def test_what_several_limit_ranges_put_back_goes_and_their_other_defaults_stay(
     disk = {"ephemeral-storage": "1Gi"} if "ephemeral-storage" in items[0]["default"] else {}
     # a default limit is the request, too
     assert all(
-        one["resources"] == {"requests": own | disk, "limits": own | disk}
-        for one in (*live["spec"]["containers"], *live["spec"]["initContainers"])
+        container["resources"] == {"requests": own | disk, "limits": own | disk}
+        for container in (*live["spec"]["containers"], *live["spec"]["initContainers"])
     )
 
 
@@ -199,7 +199,7 @@ def test_a_pod_that_names_batch_resources_itself_gets_no_cpu_beside_them(
     assert plain_amounts(live) == []
     assert live["status"]["qosClass"] == "BestEffort"
     everyone = (*live["spec"]["containers"], *live["spec"]["initContainers"])
-    assert all(one["resources"] == {"requests": own, "limits": own} for one in everyone)
+    assert all(container["resources"] == {"requests": own, "limits": own} for container in everyone)
 
 
 def test_production_pods_keep_the_defaults(api: Api, webhook: WebhookService, limited: Any, namespace: str) -> None:

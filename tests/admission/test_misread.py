@@ -85,9 +85,9 @@ def test_amounts_that_are_a_part_of_a_unit_are_named(resource: str, side: str, g
         (line,) = misread_on_pod(body, "shop")
         assert line.startswith(f"container odd: {name} '{value}' is ")
         assert number is None or f" is {number} " in line
-    for whole in ("200", "1k", "1Gi", "2000m", 5, "0"):
+    for whole_amount in ("200", "1k", "1Gi", "2000m", 5, "0"):
         body = pod()
-        body["spec"][group] = [{"name": "whole", "image": "x", "resources": {side: {name: whole}}}]
+        body["spec"][group] = [{"name": "whole", "image": "x", "resources": {side: {name: whole_amount}}}]
         assert list(misread_on_pod(body, "shop")) == []
 
 
@@ -142,7 +142,7 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "phrase"),
     [
         ("kubernetes.io/batch-cpu", "2", "is only 2 millicores: write 2000 for 2 cores"),
         ("kubernetes.io/mid-cpu", "16", "is only 16 millicores: write 16000 for 16 cores"),
@@ -152,7 +152,7 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
         ("cpu", "2", ""),
     ],
 )
-def test_amounts_that_are_likely_of_another_unit_are_named(name: str, value: str, words: str) -> None:
+def test_amounts_that_are_likely_of_another_unit_are_named(name: str, value: str, phrase: str) -> None:
     container = {"name": "main", "resources": {"requests": {name: value}}}
     texts = list(small_amounts({"metadata": {}, "spec": {"containers": [container]}}))
-    assert len(texts) == bool(words) and all(words in text for text in texts)
+    assert len(texts) == bool(phrase) and all(phrase in text for text in texts)

@@ -42,11 +42,11 @@ def lines_of(labels: dict[str, str] | None = None, annotations: dict[str, str] |
 @pytest.mark.parametrize("key", NAMES)
 def test_a_known_name_is_told_only_in_the_wrong_place(key: str) -> None:
     for place, own, wrong in (("labels", LABEL_NAMES, "an annotation"), ("annotations", ANNOTATION_NAMES, "a label")):
-        said = list(misspelt_keys({place: {key: "{}"}}))
+        lines = list(misspelt_keys({place: {key: "{}"}}))
         if key in own:
-            assert said == []
+            assert lines == []
         else:
-            assert [line.partition(": ")[0] for line in said] == [f"{place[:-1]} {key!r} is {wrong}"]
+            assert [line.partition(": ")[0] for line in lines] == [f"{place[:-1]} {key!r} is {wrong}"]
 
 
 @pytest.mark.slow
@@ -105,8 +105,8 @@ def test_no_name_that_the_product_itself_uses_is_taken_for_a_misspelling() -> No
     assert len(own) > 80
     # Each by itself: of one object only the first sixteen unknown names are compared.
     places = [(place, name) for name in sorted(own - resources) for place in ("labels", "annotations")]
-    said = [line for place, name in places for line in misspelt_keys({place: {name: "x"}})]
-    assert [line for line in said if "do you mean" in line] == []
+    lines = [line for place, name in places for line in misspelt_keys({place: {name: "x"}})]
+    assert [line for line in lines if "do you mean" in line] == []
 
 
 def test_a_pod_that_a_profile_was_applied_to_gets_no_warning_of_the_record_of_it() -> None:
@@ -195,7 +195,7 @@ def test_a_pod_with_thousands_of_unknown_names_is_looked_at_in_bounded_work() ->
 
 
 def test_the_webhooks_answers_carry_the_lines_for_pods_and_quotas() -> None:
-    said = {}
+    by_resource = {}
     for path, kind, body in (
         ("/mutate-pod", "pods", pod("p", {"koordinator.sh/qos-class": "BE"})),
         ("/mutate-quota", "elasticquotas", quota("q")),
@@ -204,9 +204,9 @@ def test_the_webhooks_answers_carry_the_lines_for_pods_and_quotas() -> None:
         document = json.loads(
             answer(path, json.dumps(review_of(kind, body)).encode(), ReviewContext(ClusterView())).body
         )
-        said[kind] = (document["response"]["allowed"], document["response"].get("warnings", []))
+        by_resource[kind] = (document["response"]["allowed"], document["response"].get("warnings", []))
     name = "quota.scheduling.koordinator.sh/"
     wrong = f"label '{name}isparent': do you mean {name}is-parent?"
-    assert all(allowed for allowed, _ in said.values())
-    assert wrong in said["pods"][1] and wrong in said["elasticquotas"][1]
-    assert any("koordinator.sh/qosClass?" in line for line in said["pods"][1])
+    assert all(allowed for allowed, _ in by_resource.values())
+    assert wrong in by_resource["pods"][1] and wrong in by_resource["elasticquotas"][1]
+    assert any("koordinator.sh/qosClass?" in line for line in by_resource["pods"][1])

@@ -139,8 +139,8 @@ def test_whole_cpus_and_labels_for_life(api: Api, webhook: WebhookService, names
     api.create(PODS.format(namespace), pod("whole", {"koordinator.sh/qosClass": "LSR"}, prod, requests={"cpu": "2"}))
     with pytest.raises(ApiError, match="may not be changed"):
         api.patch(f"{PODS.format(namespace)}/whole", {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}})
-    found = api.patch(f"{PODS.format(namespace)}/whole", {"metadata": {"labels": {"note": "x"}}})
-    assert found["metadata"]["labels"]["note"] == "x"
+    patched_pod = api.patch(f"{PODS.format(namespace)}/whole", {"metadata": {"labels": {"note": "x"}}})
+    assert patched_pod["metadata"]["labels"]["note"] == "x"
 
 
 BATCH = {"kubernetes.io/batch-cpu": "1k"}
@@ -297,8 +297,8 @@ def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> N
         (quota(b, "5", parent=top), "min must not exceed max"),  # by the CRD itself, also while we are away
         (quota(b, parent=b, is_parent="true"), "its own ancestor"),
     ]
-    for body, words in refusals:
-        with pytest.raises(ApiError, match=words):
+    for body, phrase in refusals:
+        with pytest.raises(ApiError, match=phrase):
             api.create(path, body)
     with pytest.raises(ApiError, match="may not be changed"):  # rule 5
         api.patch(f"{path}/{a}", {"metadata": {"labels": {P + "is-parent": "true"}}})

@@ -27,18 +27,18 @@ REFUSED = {("LSR", c) for c in ("", "koord-mid", "koord-batch", "koord-free")} |
 
 
 def pod(qos: str = "", priority: int | None = None, labels: dict[str, str] | None = None, **requests: str) -> Any:
-    found = dict(labels or {})
+    all_labels = dict(labels or {})
     if qos:
-        found["koordinator.sh/qosClass"] = qos
-    named = {name.replace("batch_", "kubernetes.io/batch-"): value for name, value in requests.items()}
+        all_labels["koordinator.sh/qosClass"] = qos
+    amounts = {name.replace("batch_", "kubernetes.io/batch-"): value for name, value in requests.items()}
     return {
-        "metadata": {"labels": found},
-        "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": named}}]},
+        "metadata": {"labels": all_labels},
+        "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": amounts}}]},
     }
 
 
-def fields(found: Any, tree: QuotaTree | None = None, namespace: str = "shop") -> list[str]:
-    return [p.field for p in problems_of_new(found, namespace, tree or QuotaTree())]
+def fields(body: Any, tree: QuotaTree | None = None, namespace: str = "shop") -> list[str]:
+    return [p.field for p in problems_of_new(body, namespace, tree or QuotaTree())]
 
 
 @pytest.mark.parametrize("priority", [c.value for c in PriorityClass])
@@ -66,14 +66,14 @@ def test_a_priority_label_of_unknown_text_gives_no_class() -> None:
 
 
 def test_a_larger_init_container_decides_and_sidecars_add_up() -> None:
-    found = pod("LSR", 9500, cpu="1500m")
-    found["spec"]["initContainers"] = [
+    lsr_pod = pod("LSR", 9500, cpu="1500m")
+    lsr_pod["spec"]["initContainers"] = [
         {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}}
     ]
-    assert fields(found) == []  # 1500m + 500m
-    found["spec"]["initContainers"].append({"name": "once", "resources": {"requests": {"cpu": "2200m"}}})
+    assert fields(lsr_pod) == []  # 1500m + 500m
+    lsr_pod["spec"]["initContainers"].append({"name": "once", "resources": {"requests": {"cpu": "2200m"}}})
     # 2200m beside the sidecar that started before it: 2700m
-    assert fields(found) == ["spec.containers[*].resources.requests.cpu"]
+    assert fields(lsr_pod) == ["spec.containers[*].resources.requests.cpu"]
 
 
 def test_batch_resources_belong_to_be() -> None:
@@ -83,17 +83,17 @@ def test_batch_resources_belong_to_be() -> None:
 
 
 def test_all_problems_are_told_at_once_with_their_fix() -> None:
-    words = problems_text(problems_of_new(pod("LSR", 5500, cpu="500m", batch_cpu="1"), "shop", QuotaTree()))
-    assert "priority class koord-batch" in words
-    assert "'500m' is not a whole number of CPUs" in words
-    assert "kubernetes.io/batch-cpu" in words
-    assert words.count("(fix: ") == 3
+    text = problems_text(problems_of_new(pod("LSR", 5500, cpu="500m", batch_cpu="1"), "shop", QuotaTree()))
+    assert "priority class koord-batch" in text
+    assert "'500m' is not a whole number of CPUs" in text
+    assert "kubernetes.io/batch-cpu" in text
+    assert text.count("(fix: ") == 3
 
 
 @pytest.mark.parametrize("qos", list(QosClass))
 def test_a_refusal_shows_values_as_the_manifest_has_them(qos: QosClass) -> None:
     pods = [pod(qos, value, cpu=cpu, batch_cpu="1") for value in (*VALUES.values(), None) for cpu in ("500m", "1e99")]
-    messages = [problems_text(problems_of_new(one, "shop", QuotaTree())) for one in pods]
+    messages = [problems_text(problems_of_new(new_pod, "shop", QuotaTree())) for new_pod in pods]
     messages.append(problems_text(problems_of_change(pod("", 9500), pod(qos, 5500))))
     assert not [m for m in messages if re.search(r"<\w+\.\w+|\bNone\b|\bTrue\b|[{\[]'", m)]
     assert not qos or any(repr(qos.value) in m for m in messages)
@@ -135,9 +135,9 @@ def test_labels_that_limits_rest_on_are_for_life(label: str) -> None:
 
 
 def annotated(**annotations: str) -> Any:
-    found = pod(cpu="1")
-    found["metadata"]["annotations"] = annotations
-    return found
+    annotated_pod = pod(cpu="1")
+    annotated_pod["metadata"]["annotations"] = annotations
+    return annotated_pod
 
 
 @pytest.mark.parametrize(

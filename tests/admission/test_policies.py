@@ -94,7 +94,7 @@ def test_selectors_become_match_constraints_and_own_namespaces_stay_out() -> Non
 
 
 @pytest.mark.parametrize(
-    ("spec", "field", "whole"),
+    ("spec", "field", "is_left_out"),
     [
         ({"probability": "30%"}, "probability", True),
         ({"patch": {"spec": {"priorityClassName": ["x"]}}}, "priorityClassName", True),
@@ -121,13 +121,13 @@ def test_selectors_become_match_constraints_and_own_namespaces_stay_out() -> Non
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_cannot_be_stated_is_named_and_left_out(spec: Any, field: str, whole: bool) -> None:
+def test_what_cannot_be_stated_is_named_and_left_out(spec: Any, field: str, is_left_out: bool) -> None:
     profile = profile_of("p", labels={"a": "b"}, **spec)
     compiled = compile_profiles([profile])
-    assert [(x.profile, x.field, x.whole) for x in compiled.losses] == [("p", field, whole)]
+    assert [(x.profile, x.field, x.whole) for x in compiled.losses] == [("p", field, is_left_out)]
     assert compiled.losses[0].reason
-    assert compiled.compiled == (() if whole else ("p",))
-    assert whole or ("finalizers" not in (patch := patch_of(compiled, "p")) and '"/metadata/labels/a"' in patch)
+    assert compiled.compiled == (() if is_left_out else ("p",))
+    assert is_left_out or ("finalizers" not in (patch := patch_of(compiled, "p")) and '"/metadata/labels/a"' in patch)
 
 
 def test_the_later_of_two_profiles_keeps_a_field_that_both_write() -> None:
@@ -214,9 +214,9 @@ def test_what_a_later_profile_appends_to_or_replaces_unread() -> None:
 def test_labels_of_one_stem_do_not_meet_and_nested_fields_do() -> None:
     stem = profile_of("a", labels={"app": "x"}, annotations={"n": "1"})
     assert lost(stem, profile_of("b", labels={"app.kubernetes.io/name": "y"})) == {}
-    whole = profile_of("a", patch={"spec": {"affinity": None}})
+    nulled = profile_of("a", patch={"spec": {"affinity": None}})
     part = profile_of("b", patch={"spec": {"affinity": {"nodeAffinity": None}}})
-    assert lost(whole, part) == {("a", "spec.affinity"): False}
+    assert lost(nulled, part) == {("a", "spec.affinity"): False}
 
 
 def test_a_match_by_another_profiles_label_is_named() -> None:
@@ -261,6 +261,6 @@ def test_hundreds_of_profiles_compile_in_seconds() -> None:
         profile_of(f"p{i}", namespaceSelector={"matchLabels": {"team": str(i)}}, labels={"tier": str(i)}, qosClass="BE")
         for i in range(200)
     ]
-    begun = time.process_time()
+    begin_seconds = time.process_time()
     assert len(compile_profiles(many).compiled) == 200
-    assert time.process_time() - begun < 10
+    assert time.process_time() - begin_seconds < 10

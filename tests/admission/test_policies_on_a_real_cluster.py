@@ -94,8 +94,8 @@ def worlds(server: ControlPlane, version: str) -> PolicyCluster:
     """Worlds of random profiles, each with a namespace of its own."""
     lot = random.Random(17)
     names = [f"w{index}" for index in range(WORLDS)]
-    profiles = [random_profile(lot, f"{world}-{name}", world) for world in names for name in "abc"]
-    return PolicyCluster(server.api(), version, profiles, {world: {"world": world} for world in names})
+    profiles = [random_profile(lot, f"{label}-{name}", label) for label in names for name in "abc"]
+    return PolicyCluster(server.api(), version, profiles, {label: {"world": label} for label in names})
 
 
 def test_shipped_profiles_give_every_pod_what_the_webhook_gives(shipped: PolicyCluster) -> None:
@@ -120,27 +120,27 @@ def test_check_says_whether_the_clusters_policies_are_those_of_the_profiles(
     shipped: PolicyCluster, server: ControlPlane, version: str, tmp_path: Path
 ) -> None:
     api, files = server.api(), [str(file) for file in sorted(PROFILES.glob("*.yaml"))]
-    words = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
-    answer = CliRunner().invoke(root, ["config", "profiles", "compile", *files, "--check", *words])
-    assert answer.exit_code == 3  # "aaa", "absent" and the probe belong to no profile of these files
+    options = ["--api-version", version.rpartition("/")[2], "--kubeconfig", str(server.admin_kubeconfig)]
+    outcome = CliRunner().invoke(root, ["config", "profiles", "compile", *files, "--check", *options])
+    assert outcome.exit_code == 3  # "aaa", "absent" and the probe belong to no profile of these files
     # and the policy of LimitRanges waits for the classes that profiles give
-    assert answer.stderr.count("belongs to no profile") == 6 and "missing" not in answer.stderr
-    assert [line.split()[:3] for line in answer.stderr.splitlines() if "differs" in line] == [
+    assert outcome.stderr.count("belongs to no profile") == 6 and "missing" not in outcome.stderr
+    assert [line.split()[:3] for line in outcome.stderr.splitlines() if "differs" in line] == [
         ["MutatingAdmissionPolicy", "cotenant-limit-range-defaults", "differs:"]
     ]
     ci = tmp_path / "ci.yaml"
     ci.write_text((PROFILES / "ci.yaml").read_text().replace("terminationGracePeriodSeconds: 10", "hostname: x"))
-    answer = CliRunner().invoke(root, ["config", "profiles", "compile", str(ci), *files[1:], "--check", *words])
-    assert "MutatingAdmissionPolicy cotenant-profile-ci differs: mutations[0].jsonPatch.expression" in answer.stderr
+    outcome = CliRunner().invoke(root, ["config", "profiles", "compile", str(ci), *files[1:], "--check", *options])
+    assert "MutatingAdmissionPolicy cotenant-profile-ci differs: mutations[0].jsonPatch.expression" in outcome.stderr
     # without files: the profiles of the cluster, which knows none without the CRD, then has one
-    answer = CliRunner().invoke(root, ["config", "profiles", "compile", *words])
-    assert answer.exit_code == 1 and "cotenant install --components crds" in answer.stderr
-    assert "v1beta1" not in answer.stderr
+    outcome = CliRunner().invoke(root, ["config", "profiles", "compile", *options])
+    assert outcome.exit_code == 1 and "cotenant install --components crds" in outcome.stderr
+    assert "v1beta1" not in outcome.stderr
     install_crd(api, "clustercolocationprofiles.config.koordinator.sh")
     api.create(COLLECTION, yaml.safe_load((PROFILES / "ci.yaml").read_text()))
-    answer = CliRunner().invoke(root, ["config", "profiles", "compile", *words, "-o", "json"])
-    assert answer.exit_code == 0
-    names = [body["metadata"]["name"] for body in json.loads(answer.stdout)["items"]]
+    outcome = CliRunner().invoke(root, ["config", "profiles", "compile", *options, "-o", "json"])
+    assert outcome.exit_code == 0
+    names = [body["metadata"]["name"] for body in json.loads(outcome.stdout)["items"]]
     shared = ["cotenant-batch-resources"] * 2, ["cotenant-limit-range-defaults"] * 2
     assert names == [*shared[0], *shared[1], "cotenant-profile-ci", "cotenant-profile-ci"]
 
@@ -208,13 +208,13 @@ def test_what_a_limit_range_puts_back_is_taken_out_by_the_policies_too(
     body = pod("p", {"koordinator.sh/qosClass": "BE"}, priorityClassName="koord-batch")
     early = [{"name": "side", "image": "x", "restartPolicy": "Always"}, {"name": "init", "image": "x"}]
     body["spec"] |= {"containers": [{"name": "main", "image": "x", "resources": resources}], "initContainers": early}
-    found = shipped.tried(body, namespace)
-    everyone = [*found["spec"]["containers"], *found["spec"]["initContainers"]]
+    tried_pod = shipped.tried(body, namespace)
+    everyone = [*tried_pod["spec"]["containers"], *tried_pod["spec"]["initContainers"]]
     plain = {
-        (one["name"], side, name)
-        for one in everyone
+        (container["name"], side, name)
+        for container in everyone
         for side in ("requests", "limits")
-        for name in one["resources"].get(side, {})
+        for name in container["resources"].get(side, {})
         if name in ("cpu", "memory")
     }
     # a pod without a profile and without batch resources is none of ours; what the author wrote himself stays
@@ -229,6 +229,6 @@ def test_a_limit_range_gives_a_pod_what_is_of_its_class_alone(shipped: PolicyClu
     labels = SHIPPED["spaces-ci" if case.of == "profiled" else "spaces-none"]
     shipped.api.create("/api/v1/namespaces", {"metadata": {"name": namespace, "labels": labels}})
     limit_containers(shipped.api, namespace, *({"default": defaults} for defaults in case.defaults))
-    found = shipped.tried(case.body, namespace)
-    sides = found["spec"]["containers"][0]["resources"]
+    tried_pod = shipped.tried(case.body, namespace)
+    sides = tried_pod["spec"]["containers"][0]["resources"]
     assert {side: amounts for side, amounts in sides.items() if amounts} == case.expected

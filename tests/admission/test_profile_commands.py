@@ -68,13 +68,13 @@ def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["deploy/webhooks.yaml"], "Service is not a ClusterColocationProfile"),
         (["nowhere.yaml"], "nowhere.yaml cannot be read"),
         ([PROFILES[0], "--api-version", "v2"], "v2 is neither v1 nor v1beta1"),
     ],
 )
-def test_wrong_words_are_named(words: list[str], message: str) -> None:
-    result = CliRunner().invoke(root, ["config", "profiles", "compile", *words])
+def test_wrong_words_are_named(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(root, ["config", "profiles", "compile", *arguments])
     assert result.exit_code == 2 and message in result.stderr

@@ -56,8 +56,8 @@ def call(operation: str = "CREATE", namespace: str = "spark-job", uid: str = "u-
     return AdmissionCall(operation, namespace, uid, at, key=KEY)
 
 
-def record_of(found: Any) -> Any:
-    return json.loads(found["metadata"]["annotations"][RECORD_ANNOTATION])
+def record_of(body: Any) -> Any:
+    return json.loads(body["metadata"]["annotations"][RECORD_ANNOTATION])
 
 
 def test_the_mirror_of_a_static_pod_stays_as_the_kubelet_made_it() -> None:
@@ -72,15 +72,15 @@ def test_the_founding_profile_makes_a_spark_driver_a_batch_pod() -> None:
         requests={"cpu": "1", "memory": "3456Mi"},
         limits={"cpu": "1", "memory": "3456Mi"},
     )
-    found = compute_mutation(driver, view(Profile.parse(FOUNDING)), call()).pod
-    assert found["metadata"]["labels"] == {
+    changed_pod = compute_mutation(driver, view(Profile.parse(FOUNDING)), call()).pod
+    assert changed_pod["metadata"]["labels"] == {
         "sparkoperator.k8s.io/launched-by-spark-operator": "true",
         "koordinator.sh/mutated": "true",
         "koordinator.sh/qosClass": "BE",
         "koordinator.sh/priority": "1000",
     }
-    assert found["metadata"]["annotations"]["koordinator.sh/intercepted"] == "true"
-    spec = found["spec"]
+    assert changed_pod["metadata"]["annotations"]["koordinator.sh/intercepted"] == "true"
+    spec = changed_pod["spec"]
     assert (spec["priorityClassName"], spec["priority"], spec["preemptionPolicy"]) == (
         "koord-batch",
         5000,
@@ -111,8 +111,8 @@ def test_a_profile_that_matches_because_of_another_runs_after_it() -> None:
 
 
 def test_keys_are_mapped_and_a_missing_source_gives_an_empty_label() -> None:
-    found = compute_mutation(pod({"a": "1"}), view(profile(labelKeysMapping={"a": "b", "no": "c"})), call()).pod
-    assert found["metadata"]["labels"] == {"a": "1", "b": "1", "c": ""}
+    changed_pod = compute_mutation(pod({"a": "1"}), view(profile(labelKeysMapping={"a": "b", "no": "c"})), call()).pod
+    assert changed_pod["metadata"]["labels"] == {"a": "1", "b": "1", "c": ""}
 
 
 def test_a_suffix_is_appended_once_although_the_webhook_is_called_again() -> None:
@@ -144,8 +144,11 @@ def test_amounts_that_another_webhook_adds_to_a_translated_pod_are_taken_out() -
     assert any("was removed" in warning for warning in again.warnings)
     # What its author wrote beside the class's own resource stays at every call.
     both = pod(requests={"cpu": "1", "kubernetes.io/batch-cpu": "1k"})
-    kept: Any = compute_mutation(compute_mutation(both, cluster, call()).pod, cluster, call(at=1e9 + 3)).pod
-    assert kept["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "kubernetes.io/batch-cpu": "1k"}
+    twice_changed: Any = compute_mutation(compute_mutation(both, cluster, call()).pod, cluster, call(at=1e9 + 3)).pod
+    assert twice_changed["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "1",
+        "kubernetes.io/batch-cpu": "1k",
+    }
 
 
 def test_a_profile_that_was_not_drawn_stays_away_when_the_webhook_is_called_again() -> None:
@@ -168,8 +171,8 @@ def test_probability_is_the_share_of_pods_that_are_drawn() -> None:
 
 def test_resources_are_translated_also_when_the_only_profile_was_not_drawn() -> None:
     batch = pod({"koordinator.sh/qosClass": "BE"}, requests={"cpu": "250m"})
-    found = compute_mutation(batch, view(profile(probability=0)), call()).pod
-    assert found["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "250"}
+    changed_pod = compute_mutation(batch, view(profile(probability=0)), call()).pod
+    assert changed_pod["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "250"}
 
 
 def test_a_profile_whose_priority_class_is_missing_is_left_out_with_a_warning() -> None:
@@ -207,8 +210,8 @@ def test_a_profile_that_skips_resources_leaves_a_batch_pod_its_cpu() -> None:
             [annotated_profile("a", selector={"matchLabels": {"no": "match"}}), profile("b", labels={"y": "1"})],
         )
     ]
-    kept, renamed = {"cpu": "250m"}, {"kubernetes.io/batch-cpu": "250"}
-    assert requests == [kept, kept, kept, renamed]
+    cpu_requests, renamed = {"cpu": "250m"}, {"kubernetes.io/batch-cpu": "250"}
+    assert requests == [cpu_requests, cpu_requests, cpu_requests, renamed]
 
 
 def test_the_annotation_on_the_pod_itself_does_not_keep_its_resources() -> None:
@@ -272,10 +275,10 @@ def test_a_living_pod_changes_only_with_the_label_and_only_in_metadata() -> None
     cluster = view(profile(labels={"x": "1"}, qosClass="BE", schedulerName="other"))
     living = pod({"koordinator.sh/qosClass": "LS"})
     assert compute_mutation(living, cluster, call("UPDATE")).pod == living
-    asked = pod({"koordinator.sh/qosClass": "LS", "pod.koordinator.sh/mutating-update": "true"})
-    found = compute_mutation(asked, cluster, call("UPDATE")).pod
-    assert found["metadata"]["labels"] == {**asked["metadata"]["labels"], "x": "1"}
-    assert found["spec"] == asked["spec"]
+    labelled_pod = pod({"koordinator.sh/qosClass": "LS", "pod.koordinator.sh/mutating-update": "true"})
+    changed_pod = compute_mutation(labelled_pod, cluster, call("UPDATE")).pod
+    assert changed_pod["metadata"]["labels"] == {**labelled_pod["metadata"]["labels"], "x": "1"}
+    assert changed_pod["spec"] == labelled_pod["spec"]
 
 
 @pytest.mark.parametrize(
@@ -375,8 +378,8 @@ JSON = st.recursive(
 @given(JSON, JSON)
 @settings(max_examples=200, deadline=None)
 def test_a_difference_applied_gives_the_other_document(before: Any, after: Any) -> None:
-    wrapped, wanted = {"root": before}, {"root": after}
-    assert jsonpatch.apply_patch(wrapped, difference(wrapped, wanted)) == wanted
+    wrapped, wrapped_after = {"root": before}, {"root": after}
+    assert jsonpatch.apply_patch(wrapped, difference(wrapped, wrapped_after)) == wrapped_after
 
 
 @given(JSON, JSON)
@@ -384,15 +387,15 @@ def test_a_difference_applied_gives_the_other_document(before: Any, after: Any) 
 def test_an_arbitrary_profile_is_read_or_refused_by_name(spec: Any, patch: Any) -> None:
     body = {"metadata": {"name": "odd"}, "spec": {"patch": patch, **(spec if isinstance(spec, dict) else {})}}
     try:
-        found = Profile.parse(body)
+        read_profile = Profile.parse(body)
     except UsageError as refused:
         assert refused.fix
     else:
-        assert compute_mutation(pod(), view(found), call()).pod["metadata"]["name"] == "driver"
+        assert compute_mutation(pod(), view(read_profile), call()).pod["metadata"]["name"] == "driver"
 
 
 def test_a_patch_that_takes_all_labels_off_a_living_pod_leaves_those_that_it_keeps_for_life() -> None:
     cluster = view(profile(patch={"metadata": {"labels": None}}))
-    asked = pod({"koordinator.sh/qosClass": "LS", "app": "x", "pod.koordinator.sh/mutating-update": "true"})
-    found = compute_mutation(asked, cluster, call("UPDATE")).pod
-    assert found["metadata"]["labels"] == {"koordinator.sh/qosClass": "LS"}
+    labelled_pod = pod({"koordinator.sh/qosClass": "LS", "app": "x", "pod.koordinator.sh/mutating-update": "true"})
+    changed_pod = compute_mutation(labelled_pod, cluster, call("UPDATE")).pod
+    assert changed_pod["metadata"]["labels"] == {"koordinator.sh/qosClass": "LS"}

@@ -57,7 +57,7 @@ class World:
         return bool(self.quota) or any({"min", "max", "maxLimitRequestRatio"} & set(item) for item in self.ranges)
 
     @property
-    def given(self) -> set[str]:
+    def limit_amounts(self) -> set[str]:
         """Amounts that a LimitRange gives."""
         return {
             str(amount)
@@ -90,7 +90,7 @@ def random_world(lot: random.Random, name: str, number: int) -> World:
     return World(name, ("batch", "mid", "prod", "batch", "")[number % 5], ranges, quota)
 
 
-def random_pod(lot: random.Random, name: str, world: World) -> dict[str, Any]:
+def random_pod(lot: random.Random, name: str, space: World) -> dict[str, Any]:
     """Containers, native sidecars and init containers with amounts on either side, of a class of their own or none."""
 
     def container(kind: str, number: int) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def random_pod(lot: random.Random, name: str, world: World) -> dict[str, Any]:
         body = {"name": f"{kind}{number}", "image": "x", "resources": {s: a for s, a in sides.items() if a}}
         return {**body, "restartPolicy": "Always"} if kind == "side" else body
 
-    own = lot.choice(tuple(BANDS)) if not world.profile else ""
+    own = lot.choice(tuple(BANDS)) if not space.profile else ""
     priority, qos = BANDS[own]
     return {
         "metadata": {"name": name, "labels": {"koordinator.sh/qosClass": qos} if qos else {}},
@@ -115,35 +115,37 @@ def random_pod(lot: random.Random, name: str, world: World) -> dict[str, Any]:
 @pytest.fixture
 def worlds(api: Api, webhook: WebhookService, request: pytest.FixtureRequest) -> Iterator[list[World]]:
     """As many as asked for, known to the webhook."""
-    lot, made = random.Random(45), []
+    lot, spaces = random.Random(45), []
     for number in range(request.param):
-        world = random_world(lot, create_namespace(api, f"lot-{request.param}-{number}"), number)
-        made.append(world)
-        core = f"/api/v1/namespaces/{world.namespace}"
-        for index, item in enumerate(world.ranges):
+        space = random_world(lot, create_namespace(api, f"lot-{request.param}-{number}"), number)
+        spaces.append(space)
+        core = f"/api/v1/namespaces/{space.namespace}"
+        for index, item in enumerate(space.ranges):
             api.create(f"{core}/limitranges", {"metadata": {"name": f"range{index}"}, "spec": {"limits": [item]}})
-        if world.quota:
-            api.create(f"{core}/resourcequotas", {"metadata": {"name": "team"}, "spec": {"hard": world.quota}})
-        if world.profile:
-            priority, qos = BANDS[world.profile]
+        if space.quota:
+            api.create(f"{core}/resourcequotas", {"metadata": {"name": "team"}, "spec": {"hard": space.quota}})
+        if space.profile:
+            priority, qos = BANDS[space.profile]
             spec = {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space.namespace}},
                 "priorityClassName": priority,
                 "qosClass": qos,
             }
             kind = {"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile"}
-            api.create(PROFILES, {**kind, "metadata": {"name": world.namespace}, "spec": spec})
-    wanted = {world.namespace for world in made}
-    limited = {w.namespace for w in made if any(item.get("default") or item.get("defaultRequest") for item in w.ranges)}
-    wait_for("the namespaces are known", lambda: wanted <= webhook.state.view().namespaces.keys())
+            api.create(PROFILES, {**kind, "metadata": {"name": space.namespace}, "spec": spec})
+    namespaces = {space.namespace for space in spaces}
+    limited = {
+        w.namespace for w in spaces if any(item.get("default") or item.get("defaultRequest") for item in w.ranges)
+    }
+    wait_for("the namespaces are known", lambda: namespaces <= webhook.state.view().namespaces.keys())
     wait_for("LimitRanges are known", lambda: limited <= {n for n, d in webhook.state.view().demands.items() if d})
-    profiles = {world.namespace for world in made if world.profile}
+    profiles = {space.namespace for space in spaces if space.profile}
     wait_for("the profiles are known", lambda: profiles <= {p.name for p in webhook.state.view().profiles})
-    yield made
-    for world in made:
-        if world.profile:
-            api.delete(f"{PROFILES}/{world.namespace}")
-        api.delete(f"/api/v1/namespaces/{world.namespace}")
+    yield spaces
+    for space in spaces:
+        if space.profile:
+            api.delete(f"{PROFILES}/{space.namespace}")
+        api.delete(f"/api/v1/namespaces/{space.namespace}")
 
 
 def number_of(resource: str, amount: Any) -> int:
@@ -157,30 +159,32 @@ def everyone(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*body["spec"]["containers"], *body["spec"].get("initContainers", ())]
 
 
-def assert_counted_once(author: dict[str, Any], found: dict[str, Any], band: str, world: World) -> None:
+def assert_counted_once(author: dict[str, Any], live_pod: dict[str, Any], band: str, space: World) -> None:
     """Of cpu, batch-cpu and mid-cpu each container has one, with what its author wrote, or with a default.
 
     band: that of the profile.
     """
-    before = {one["name"]: one["resources"] for one in everyone(author)}
-    for one in everyone(found):
+    before = {container["name"]: container["resources"] for container in everyone(author)}
+    for container in everyone(live_pod):
         for resource in ("cpu", "memory"):
             extended = f"kubernetes.io/{band}-{resource}" if band in ("batch", "mid") else resource
             names = {resource, f"kubernetes.io/batch-{resource}", f"kubernetes.io/mid-{resource}"}
-            written = {side: before[one["name"]].get(side, {}).get(resource) for side in SIDES}
+            written = {side: before[container["name"]].get(side, {}).get(resource) for side in SIDES}
             for side in SIDES:
-                present = names & one["resources"].get(side, {}).keys()
-                assert present <= {extended}, (one["name"], side, one["resources"])
+                present = names & container["resources"].get(side, {}).keys()
+                assert present <= {extended}, (container["name"], side, container["resources"])
                 # where the author names a limit alone it is the request, too
                 meant = written[side] or (written["limits"] if side == "requests" else None)
-                amount = one["resources"].get(side, {}).get(extended)
+                amount = container["resources"].get(side, {}).get(extended)
                 unit = "memory" if extended != resource and resource == "cpu" else resource
                 if meant is not None:
-                    assert amount is not None, (one["name"], side, resource)
-                    assert number_of(unit, amount) == number_of(resource, meant), (one["name"], side, resource)
+                    assert amount is not None, (container["name"], side, resource)
+                    assert number_of(unit, amount) == number_of(resource, meant), (container["name"], side, resource)
                 elif amount is not None:
-                    numbers = {number_of(resource, g) for g in world.given if ("i" in g) is (resource == "memory")}
-                    assert number_of(unit, amount) in numbers, (one["name"], side, resource, amount)
+                    numbers = {
+                        number_of(resource, g) for g in space.limit_amounts if ("i" in g) is (resource == "memory")
+                    }
+                    assert number_of(unit, amount) in numbers, (container["name"], side, resource, amount)
 
 
 @pytest.mark.parametrize(
@@ -190,28 +194,28 @@ def test_whatever_meets_in_a_namespace_each_amount_counts_once_and_a_refusal_say
     api: Api, webhook: WebhookService, worlds: list[World], pods: int
 ) -> None:
     outcomes: Counter[tuple[str, bool]] = Counter()
-    for index, world in enumerate(worlds):
+    for index, space in enumerate(worlds):
         lot = random.Random(index)
         for number in range(pods):
-            body = random_pod(lot, f"p{number}", world)
+            body = random_pod(lot, f"p{number}", space)
             try:
-                live = api.create(PODS.format(world.namespace), copy.deepcopy(body), dryRun="All")
+                live = api.create(PODS.format(space.namespace), copy.deepcopy(body), dryRun="All")
             except ApiError as error:
                 assert any(word in str(error) for word in SAID), str(error)
-                assert (error.status in (403, 422) and world.bounded) or _above_a_default(str(error)), str(error)
-                outcomes["refused", world.bounded] += 1
+                assert (error.status in (403, 422) and space.bounded) or _above_a_default(str(error)), str(error)
+                outcomes["refused", space.bounded] += 1
                 continue
             band = _band(live)
-            assert band == (world.profile or _band(body)), live
+            assert band == (space.profile or _band(body)), live
             # no profile matches, as in Koordinator: a pod of a class keeps the names that its author wrote
-            assert_counted_once(body, live, world.profile, world)
+            assert_counted_once(body, live, space.profile, space)
             # cpu and memory decide the class: a pod of reclaimed capacity has none of them
-            assert world.profile not in ("batch", "mid") or live["status"]["qosClass"] == "BestEffort"
+            assert space.profile not in ("batch", "mid") or live["status"]["qosClass"] == "BestEffort"
             assert not live["spec"].get("schedulingGates")  # no manager runs: nobody would lift one
-            view, call = webhook.state.view(), AdmissionCall("CREATE", world.namespace, "u", 0.0)
+            view, call = webhook.state.view(), AdmissionCall("CREATE", space.namespace, "u", 0.0)
             again = compute_mutation(copy.deepcopy(live), view, call).pod
             assert [c["resources"] for c in everyone(again)] == [c["resources"] for c in everyone(live)]
-            outcomes[world.profile, world.bounded] += 1
+            outcomes[space.profile, space.bounded] += 1
     of = Counter[str]()
     for (outcome, _), number in outcomes.items():
         of[outcome] += number

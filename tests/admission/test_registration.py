@@ -26,14 +26,14 @@ def excluded(hook: dict[str, Any]) -> set[str]:
 
 
 def test_only_quotas_in_namespaces_that_ask_for_it_wait_for_us() -> None:
-    found = hooks(registration_objects(TEMPLATE, AdmissionSettings(), "koordinator-system"))
-    assert {name for name, hook in found.items() if hook["failurePolicy"] == "Fail"} == {"enforce-quota"}
-    asked = found["enforce-quota"]["namespaceSelector"]["matchExpressions"]
-    assert {"key": "cotenant.dev/quota-validation", "operator": "In", "values": ["enforce"]} in asked
-    for name, hook in found.items():
+    hooks_by_name = hooks(registration_objects(TEMPLATE, AdmissionSettings(), "koordinator-system"))
+    assert {name for name, hook in hooks_by_name.items() if hook["failurePolicy"] == "Fail"} == {"enforce-quota"}
+    expressions = hooks_by_name["enforce-quota"]["namespaceSelector"]["matchExpressions"]
+    assert {"key": "cotenant.dev/quota-validation", "operator": "In", "values": ["enforce"]} in expressions
+    for name, hook in hooks_by_name.items():
         assert (hook["sideEffects"], hook["timeoutSeconds"], hook["admissionReviewVersions"]) == ("None", 2, ["v1"])
         assert name == "validate-config" or excluded(hook) == {"kube-system", "cotenant", "cotenant-reservations"}
-    assert {hook["clientConfig"]["service"]["path"] for hook in found.values()} == set(ROUTES)
+    assert {hook["clientConfig"]["service"]["path"] for hook in hooks_by_name.values()} == set(ROUTES)
 
 
 def test_a_url_takes_the_place_of_the_service() -> None:
@@ -46,10 +46,10 @@ def test_names_follow_the_settings() -> None:
     settings = AdmissionSettings(namespace="ours", service="svc", configuration="conf")
     objects = registration_objects(TEMPLATE, settings, "slo-system")
     assert {body["metadata"]["name"] for body in objects} == {"svc", "conf"}
-    found = hooks(objects)
-    assert found["mutate-pod"]["clientConfig"]["service"]["namespace"] == "ours"
-    assert excluded(found["mutate-pod"]) == {"kube-system", "ours", "cotenant-reservations"}
-    assert "slo-system" in yaml.safe_dump(found["validate-config"]["namespaceSelector"])
+    hooks_by_name = hooks(objects)
+    assert hooks_by_name["mutate-pod"]["clientConfig"]["service"]["namespace"] == "ours"
+    assert excluded(hooks_by_name["mutate-pod"]) == {"kube-system", "ours", "cotenant-reservations"}
+    assert "slo-system" in yaml.safe_dump(hooks_by_name["validate-config"]["namespaceSelector"])
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.5", "10.0.0.5:9443", "https://", "https://u@h/", "https://h/?q=1"])

@@ -21,22 +21,22 @@ def pod(**resources: Any) -> dict[str, Any]:
     return {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": resources}]}}
 
 
-def resources_of(found: dict[str, Any]) -> Any:
-    return found["spec"]["containers"][0]["resources"]
+def resources_of(body: dict[str, Any]) -> Any:
+    return body["spec"]["containers"][0]["resources"]
 
 
 def after(priority: PriorityClass, **resources: Any) -> Any:
-    found = pod(**copy.deepcopy(resources))
-    translate_resources(found, priority, overhead=False)
-    return resources_of(found)
+    body = pod(**copy.deepcopy(resources))
+    translate_resources(body, priority, overhead=False)
+    return resources_of(body)
 
 
 def test_batch_and_mid_pods_get_the_names_of_their_class() -> None:
-    asked = {"requests": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "1"}}
-    assert after(PriorityClass.BATCH, **asked) == {
+    resources = {"requests": {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "1"}}
+    assert after(PriorityClass.BATCH, **resources) == {
         "requests": {"nvidia.com/gpu": "1", "kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "1Gi"}
     }
-    assert after(PriorityClass.MID, **asked) == {
+    assert after(PriorityClass.MID, **resources) == {
         "requests": {"nvidia.com/gpu": "1", "kubernetes.io/mid-cpu": "1500", "kubernetes.io/mid-memory": "1Gi"}
     }
 
@@ -54,15 +54,15 @@ def test_a_missing_request_becomes_the_limit() -> None:
 
 
 def test_init_containers_are_translated_and_overhead_only_when_asked() -> None:
-    found = pod(requests={"cpu": "1"})
-    found["spec"]["initContainers"] = [{"name": "init", "resources": {"requests": {"memory": "1Mi"}}}]
-    found["spec"]["overhead"] = {"cpu": "100m"}
-    warnings = translate_resources(found, PriorityClass.BATCH, overhead=False)
-    assert found["spec"]["initContainers"][0]["resources"]["requests"] == {"kubernetes.io/batch-memory": "1Mi"}
-    assert found["spec"]["overhead"] == {"cpu": "100m"}
+    body = pod(requests={"cpu": "1"})
+    body["spec"]["initContainers"] = [{"name": "init", "resources": {"requests": {"memory": "1Mi"}}}]
+    body["spec"]["overhead"] = {"cpu": "100m"}
+    warnings = translate_resources(body, PriorityClass.BATCH, overhead=False)
+    assert body["spec"]["initContainers"][0]["resources"]["requests"] == {"kubernetes.io/batch-memory": "1Mi"}
+    assert body["spec"]["overhead"] == {"cpu": "100m"}
     assert "RuntimeClass" in warnings[0]
-    translate_resources(found, PriorityClass.BATCH, overhead=True)
-    assert found["spec"]["overhead"] == {"kubernetes.io/batch-cpu": "100"}
+    translate_resources(body, PriorityClass.BATCH, overhead=True)
+    assert body["spec"]["overhead"] == {"kubernetes.io/batch-cpu": "100"}
 
 
 @pytest.mark.parametrize(
@@ -71,17 +71,17 @@ def test_init_containers_are_translated_and_overhead_only_when_asked() -> None:
     ids=["beyond the caps", "no quantity", "both names"],
 )
 def test_what_cannot_be_translated_stays_with_a_warning(requests: dict[str, str]) -> None:
-    found = pod(requests=dict(requests))
-    warnings = translate_resources(found, PriorityClass.BATCH, overhead=False)
-    assert resources_of(found) == {"requests": requests}
+    body = pod(requests=dict(requests))
+    warnings = translate_resources(body, PriorityClass.BATCH, overhead=False)
+    assert resources_of(body) == {"requests": requests}
     assert len(warnings) == 1 and "container main" in warnings[0]
 
 
 def test_old_names_become_present_ones_in_requests_and_limits() -> None:
-    asked = {"koordinator.sh/batch-cpu": "1000", "koordinator.sh/batch-memory": "3456Mi"}
-    found = pod(requests=dict(asked), limits={"koordinator.sh/bach-cpu": "1000"})
-    warnings = rename_legacy_resources(found)
-    assert resources_of(found) == {
+    old_names = {"koordinator.sh/batch-cpu": "1000", "koordinator.sh/batch-memory": "3456Mi"}
+    body = pod(requests=dict(old_names), limits={"koordinator.sh/bach-cpu": "1000"})
+    warnings = rename_legacy_resources(body)
+    assert resources_of(body) == {
         "requests": {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "3456Mi"},
         "limits": {"kubernetes.io/batch-cpu": "1000"},
     }
@@ -89,16 +89,16 @@ def test_old_names_become_present_ones_in_requests_and_limits() -> None:
 
 
 def test_an_old_name_beside_the_present_one_is_dropped() -> None:
-    found = pod(requests={"koordinator.sh/batch-cpu": "1", "kubernetes.io/batch-cpu": "2"})
-    assert "was dropped" in rename_legacy_resources(found)[0]
-    assert resources_of(found)["requests"] == {"kubernetes.io/batch-cpu": "2"}
+    body = pod(requests={"koordinator.sh/batch-cpu": "1", "kubernetes.io/batch-cpu": "2"})
+    assert "was dropped" in rename_legacy_resources(body)[0]
+    assert resources_of(body)["requests"] == {"kubernetes.io/batch-cpu": "2"}
 
 
 def test_the_annotation_lists_batch_resources_by_container() -> None:
-    found = pod(requests={"kubernetes.io/batch-cpu": "1k", "cpu": "1"}, limits={"kubernetes.io/batch-memory": "1Gi"})
-    found["spec"]["containers"].append({"name": "side"})
-    assert with_extended_spec(found) == []
-    assert json.loads(found["metadata"]["annotations"][ANNOTATION]) == {
+    body = pod(requests={"kubernetes.io/batch-cpu": "1k", "cpu": "1"}, limits={"kubernetes.io/batch-memory": "1Gi"})
+    body["spec"]["containers"].append({"name": "side"})
+    assert with_extended_spec(body) == []
+    assert json.loads(body["metadata"]["annotations"][ANNOTATION]) == {
         "containers": {
             "main": {"requests": {"kubernetes.io/batch-cpu": "1k"}, "limits": {"kubernetes.io/batch-memory": "1Gi"}}
         }
@@ -106,29 +106,29 @@ def test_the_annotation_lists_batch_resources_by_container() -> None:
 
 
 def test_an_annotation_that_says_the_same_in_other_words_stays() -> None:
-    found = pod(requests={"kubernetes.io/batch-cpu": "1k"})
+    body = pod(requests={"kubernetes.io/batch-cpu": "1k"})
     text = '{"containers": {"main": {"limits": {}, "requests": {"kubernetes.io/batch-cpu": "1000"}}}}'
-    found["metadata"]["annotations"] = {ANNOTATION: text}
-    with_extended_spec(found)
-    assert found["metadata"]["annotations"][ANNOTATION] == text
+    body["metadata"]["annotations"] = {ANNOTATION: text}
+    with_extended_spec(body)
+    assert body["metadata"]["annotations"][ANNOTATION] == text
 
 
 def test_the_talks_annotation_becomes_the_limit_of_the_only_container() -> None:
-    found = pod()
-    found["metadata"]["annotations"] = {"koordinator.sh/resource-limit": '{"cpu": "5k"}'}
-    assert "old name" in with_extended_spec(found)[0]
-    assert json.loads(found["metadata"]["annotations"][ANNOTATION]) == {
+    body = pod()
+    body["metadata"]["annotations"] = {"koordinator.sh/resource-limit": '{"cpu": "5k"}'}
+    assert "old name" in with_extended_spec(body)[0]
+    assert json.loads(body["metadata"]["annotations"][ANNOTATION]) == {
         "containers": {"main": {"limits": {"kubernetes.io/batch-cpu": "5k"}}}
     }
-    assert "koordinator.sh/resource-limit" not in found["metadata"]["annotations"]
+    assert "koordinator.sh/resource-limit" not in body["metadata"]["annotations"]
 
 
 def test_the_talks_annotation_is_dropped_where_it_fits_no_container() -> None:
-    found = pod()
-    found["spec"]["containers"].append({"name": "side"})
-    found["metadata"]["annotations"] = {"koordinator.sh/resource-limit": '{"cpu": "5k"}'}
-    assert "fits no container" in with_extended_spec(found)[0]
-    assert found["metadata"]["annotations"] == {}
+    body = pod()
+    body["spec"]["containers"].append({"name": "side"})
+    body["metadata"]["annotations"] = {"koordinator.sh/resource-limit": '{"cpu": "5k"}'}
+    assert "fits no container" in with_extended_spec(body)[0]
+    assert body["metadata"]["annotations"] == {}
 
 
 @given(
@@ -140,10 +140,10 @@ def test_the_talks_annotation_is_dropped_where_it_fits_no_container() -> None:
 @settings(max_examples=100, deadline=None)
 def test_amounts_are_conserved(millicores: int, memory: int, side: str, priority: PriorityClass) -> None:
     band = "batch" if priority is PriorityClass.BATCH else "mid"
-    found = after(priority, **{side: {"cpu": f"{millicores}m", "memory": str(memory)}})[side]
-    assert parse_bytes(found[f"kubernetes.io/{band}-cpu"]) == millicores
-    assert parse_bytes(found[f"kubernetes.io/{band}-memory"]) == memory
-    assert not {"cpu", "memory"} & found.keys()
+    amounts = after(priority, **{side: {"cpu": f"{millicores}m", "memory": str(memory)}})[side]
+    assert parse_bytes(amounts[f"kubernetes.io/{band}-cpu"]) == millicores
+    assert parse_bytes(amounts[f"kubernetes.io/{band}-memory"]) == memory
+    assert not {"cpu", "memory"} & amounts.keys()
 
 
 @given(st.integers(0, 2**63 - 1))
@@ -156,20 +156,22 @@ def test_a_whole_number_is_written_as_the_server_does(amount: int) -> None:
 
 def whole_pod(own: dict[str, Any], *containers: dict[str, Any], sidecars: int = 0) -> dict[str, Any]:
     """A batch pod after translation; own: spec.resources; containers: their resources, sidecars first."""
-    named = [{"name": f"c{i}", "resources": copy.deepcopy(held)} for i, held in enumerate(containers)]
-    inits = [{**one, "restartPolicy": "Always"} for one in named[:sidecars]]
+    all_containers = [
+        {"name": f"c{i}", "resources": copy.deepcopy(resources)} for i, resources in enumerate(containers)
+    ]
+    inits = [{**container, "restartPolicy": "Always"} for container in all_containers[:sidecars]]
     spec = {
-        "containers": named[sidecars:],
+        "containers": all_containers[sidecars:],
         "resources": copy.deepcopy(own),
         **({"initContainers": inits} if inits else {}),
     }
-    found: dict[str, Any] = {"metadata": {}, "spec": spec}
-    found["warnings"] = translate_resources(found, PriorityClass.BATCH, overhead=False)
-    return found
+    body: dict[str, Any] = {"metadata": {}, "spec": spec}
+    body["warnings"] = translate_resources(body, PriorityClass.BATCH, overhead=False)
+    return body
 
 
-def batch_cpu(found: dict[str, Any], side: str) -> list[Any]:
-    spec = found["spec"]
+def batch_cpu(body: dict[str, Any], side: str) -> list[Any]:
+    spec = body["spec"]
     both = [*spec["containers"], *spec.get("initContainers", ())]
     return [c["resources"].get(side, {}).get("kubernetes.io/batch-cpu") for c in both]
 
@@ -202,17 +204,17 @@ def batch_cpu(found: dict[str, Any], side: str) -> list[Any]:
 def test_what_a_pod_asks_for_as_a_whole_is_shared_out_and_translated(
     own: Any, containers: list[Any], requests: list[Any], limits: list[Any]
 ) -> None:
-    found = whole_pod(own, *containers)
-    assert (batch_cpu(found, "requests"), batch_cpu(found, "limits")) == (requests, limits)
-    assert "resources" not in found["spec"]
-    assert "the pod's own cpu (spec.resources) was divided among its containers" in found["warnings"][0]
+    body = whole_pod(own, *containers)
+    assert (batch_cpu(body, "requests"), batch_cpu(body, "limits")) == (requests, limits)
+    assert "resources" not in body["spec"]
+    assert "the pod's own cpu (spec.resources) was divided among its containers" in body["warnings"][0]
 
 
 def test_huge_pages_of_a_pod_and_amounts_that_cannot_be_read_stay_where_they_are() -> None:
     own = {"requests": {"cpu": "much", "hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}
-    found = whole_pod(own, {})
-    assert found["spec"]["resources"] == own
-    assert "the pod's own cpu was not translated" in found["warnings"][0]
+    body = whole_pod(own, {})
+    assert body["spec"]["resources"] == own
+    assert "the pod's own cpu was not translated" in body["warnings"][0]
 
 
 @given(
@@ -227,9 +229,9 @@ def test_the_sum_of_a_pods_requests_and_its_bound_are_conserved(
 ) -> None:
     total = max(pod_request, sum(r or 0 for r in requests))
     own = {"requests": {"cpu": f"{total}m"}, "limits": {"cpu": f"{total + more}m"}}
-    held = [{"requests": {"cpu": f"{r}m"}} if r else {} for r in requests]
-    found = whole_pod(own, *held, sidecars=min(sidecars, len(held) - 1))
-    sums = [sum(parse_bytes(a or 0) for a in batch_cpu(found, side)) for side in ("requests", "limits")]
+    resources = [{"requests": {"cpu": f"{r}m"}} if r else {} for r in requests]
+    body = whole_pod(own, *resources, sidecars=min(sidecars, len(resources) - 1))
+    sums = [sum(parse_bytes(a or 0) for a in batch_cpu(body, side)) for side in ("requests", "limits")]
     assert sums == [total, total + more]
-    pairs = zip(batch_cpu(found, "requests"), batch_cpu(found, "limits"), strict=True)
+    pairs = zip(batch_cpu(body, "requests"), batch_cpu(body, "limits"), strict=True)
     assert all(parse_bytes(request or 0) <= parse_bytes(limit or 0) for request, limit in pairs)

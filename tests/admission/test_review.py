@@ -21,17 +21,17 @@ PYTHON = re.compile(r"<[A-Za-z]\w*\.\w+: |\bNone\b|\bNoneType\b|\bTrue\b|\bFalse
 """What nobody writes in a manifest."""
 
 
-def check(path: str, body: bytes, asked: ReviewContext) -> None:
+def check(path: str, body: bytes, context: ReviewContext) -> None:
     """Status 200 or 400; a 200 answers this review with a patch that applies and that is empty when asked again."""
-    review_response = answer(path, body, asked)
+    review_response = answer(path, body, context)
     if review_response.status == 400:
         assert review_response.body.strip()
         return
     assert review_response.status == 200
     request = json.loads(body)["request"]
-    whole = json.loads(review_response.body)
-    response = whole["response"]
-    assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    document = json.loads(review_response.body)
+    response = document["response"]
+    assert (document["apiVersion"], document["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert response["uid"] == request["uid"]
     assert response["allowed"] or response["status"]["message"]
     for message in (response.get("status", {}).get("message", ""), *response.get("warnings", ())):
@@ -40,7 +40,7 @@ def check(path: str, body: bytes, asked: ReviewContext) -> None:
         operations = json.loads(base64.b64decode(response["patch"]))
         after = jsonpatch.apply_patch(request["object"], operations)
         again = json.dumps({**json.loads(body), "request": {**request, "object": after}}).encode()
-        assert "patch" not in json.loads(answer(path, again, asked).body)["response"]
+        assert "patch" not in json.loads(answer(path, again, context).body)["response"]
 
 
 @pytest.mark.slow
@@ -73,9 +73,9 @@ def test_a_quota_that_goes_with_its_whole_collection_is_asked_for_by_its_own_nam
         "request": {**request, "name": ""},
     }
     context = ReviewContext(ClusterView(), pods_of_quota={"team-a": 3}.__getitem__)
-    found = json.loads(answer("/validate-quota", json.dumps(body).encode(), context).body)["response"]
-    assert not found["allowed"]
-    assert "used by 3 pods" in found["status"]["message"]
+    response = json.loads(answer("/validate-quota", json.dumps(body).encode(), context).body)["response"]
+    assert not response["allowed"]
+    assert "used by 3 pods" in response["status"]["message"]
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
@@ -83,12 +83,12 @@ def test_a_misspelt_field_of_the_configuration_is_allowed_with_a_warning(operati
     place = ("koordinator-system", "slo-controller-config")
     context = ReviewContext(view(random.Random(1)), config_place=place)
     data = {"colocation-config": '{"enable": true, "cpuReclaimTresholdPercent": 50}'}
-    thing = {"metadata": {"namespace": place[0], "name": place[1]}, "data": data}
-    before = {**thing, "data": {"colocation-config": '{"enable": true}'}} if operation == "UPDATE" else None
+    config_map = {"metadata": {"namespace": place[0], "name": place[1]}, "data": data}
+    before = {**config_map, "data": {"colocation-config": '{"enable": true}'}} if operation == "UPDATE" else None
     kind = {"group": "", "version": "v1", "resource": "configmaps"}
     request = {"uid": "u", "resource": kind, "namespace": place[0], "name": place[1], "operation": operation}
     body: dict[str, Any] = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    body["request"] = {**request, "object": thing, "oldObject": before}
+    body["request"] = {**request, "object": config_map, "oldObject": before}
     response = json.loads(answer("/validate-config", json.dumps(body).encode(), context).body)["response"]
     assert response["allowed"] is True
     (warning,) = response["warnings"]

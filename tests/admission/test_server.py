@@ -39,30 +39,30 @@ def wrapped(server: Serving) -> ssl.SSLSocket:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Serving]:
-    with serving(VIEW) as found:
-        yield found
+    with serving(VIEW) as webhook:
+        yield webhook
 
 
 @pytest.fixture(scope="module")
 def impatient() -> Iterator[Serving]:
-    with serving(VIEW, read_seconds=2.0) as found:
-        yield found
+    with serving(VIEW, read_seconds=2.0) as webhook:
+        yield webhook
 
 
 def test_a_pod_is_patched_by_a_profile(server: Serving) -> None:
-    found = server.post("/mutate-pod", review_of("pods", POD))
-    assert found["response"]["uid"] == "u-1" and found["response"]["allowed"]
-    assert found["response"]["patchType"] == "JSONPatch"
-    after = jsonpatch.apply_patch(POD, patch_of(found))
+    review = server.post("/mutate-pod", review_of("pods", POD))
+    assert review["response"]["uid"] == "u-1" and review["response"]["allowed"]
+    assert review["response"]["patchType"] == "JSONPatch"
+    after = jsonpatch.apply_patch(POD, patch_of(review))
     assert after["spec"]["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
     assert after["spec"]["priority"] == 5000
 
 
 def test_a_bad_pod_is_refused_in_words(server: Serving) -> None:
     bad = {**POD, "metadata": {**POD["metadata"], "labels": {"koordinator.sh/qosClass": "BE"}}}
-    found = server.post("/validate-pod", review_of("pods", bad))["response"]
-    assert not found["allowed"] and found["status"]["code"] == 403
-    assert "no Koordinator priority class" in found["status"]["message"]
+    response = server.post("/validate-pod", review_of("pods", bad))["response"]
+    assert not response["allowed"] and response["status"]["code"] == 403
+    assert "no Koordinator priority class" in response["status"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_bad_pod_is_refused_in_words(server: Serving) -> None:
 )
 def test_other_kinds_and_subresources_are_let_through_untouched(server: Serving, more: dict[str, Any]) -> None:
     for path in ("/mutate-pod", "/validate-pod", "/mutate-quota", "/validate-quota", "/validate-config"):
-        found = server.post(path, review_of("pods", POD, **more))["response"]
-        assert found == {"uid": "u-1", "allowed": True}
+        response = server.post(path, review_of("pods", POD, **more))["response"]
+        assert response == {"uid": "u-1", "allowed": True}
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "phrase"),
     [
         (b"", "not an AdmissionReview"),
         (b"\xff\xfe{", "not an AdmissionReview"),
@@ -85,9 +85,9 @@ def test_other_kinds_and_subresources_are_let_through_untouched(server: Serving,
     ],
     ids=["empty", "not text", "deep", "old version", "no request"],
 )
-def test_what_is_no_review_is_answered_400_with_words(server: Serving, body: bytes, words: str) -> None:
+def test_what_is_no_review_is_answered_400_with_words(server: Serving, body: bytes, phrase: str) -> None:
     status, data = server.ask("POST", "/mutate-pod", body)
-    assert status == 400 and words in data.decode()
+    assert status == 400 and phrase in data.decode()
 
 
 @pytest.mark.parametrize("depth", [70, 900, 100_000])
@@ -106,8 +106,8 @@ def test_a_body_over_the_cap_is_refused_unread(server: Serving) -> None:
     connection.putrequest("POST", "/mutate-pod")
     connection.putheader("Content-Length", str(3_000_001))
     connection.endheaders()  # not a byte of the body is sent
-    answer = connection.getresponse()
-    assert answer.status == 413 and b"larger than 3000000 bytes" in answer.read()
+    response = connection.getresponse()
+    assert response.status == 413 and b"larger than 3000000 bytes" in response.read()
     connection.close()
 
 
@@ -122,8 +122,8 @@ def test_a_large_pod_is_answered_however_it_arrives(server: Serving, size: int) 
         connection.endheaders()
         for start in range(0, len(body), step):
             connection.send(body[start : start + step])
-        answer = connection.getresponse()
-        assert answer.status == 200 and patch_of(json.loads(answer.read()))
+        response = connection.getresponse()
+        assert response.status == 200 and patch_of(json.loads(response.read()))
     connection.close()
 
 
@@ -147,10 +147,10 @@ def test_a_body_that_trickles_is_given_up(impatient: Serving) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("said", [b"", b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
-def test_a_caller_that_does_not_finish_its_head_is_cut_off(impatient: Serving, said: bytes) -> None:
+@pytest.mark.parametrize("head", [b"", b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
+def test_a_caller_that_does_not_finish_its_head_is_cut_off(impatient: Serving, head: bytes) -> None:
     with wrapped(impatient) as caller:
-        caller.sendall(said)
+        caller.sendall(head)
         assert caller.recv(100) == b""
 
 
@@ -158,10 +158,10 @@ def test_a_huge_head_is_cut_off(server: Serving) -> None:
     with wrapped(server) as caller:
         try:
             caller.sendall(b"GET /healthz HTTP/1.1\r\nA: " + b"x" * 100_000)
-            answer = caller.recv(100)
+            received = caller.recv(100)
         except (ConnectionError, ssl.SSLError):
-            answer = b""
-        assert answer == b""
+            received = b""
+        assert received == b""
 
 
 def test_requests_in_one_packet_are_answered_in_order(server: Serving) -> None:
@@ -209,20 +209,20 @@ def test_callers_beyond_the_most_are_told_so_at_once() -> None:
 
 def test_when_it_ends_what_was_asked_is_answered_and_idle_callers_are_let_go() -> None:
     body = json.dumps(review_of("pods", POD)).encode()
-    with serving(VIEW) as found, wrapped(found) as asking, wrapped(found) as idle:
+    with serving(VIEW) as webhook, wrapped(webhook) as asking, wrapped(webhook) as idle:
         idle.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
         assert b"200 OK" in idle.recv(65_536)
         asking.sendall(b"POST /mutate-pod HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:100])
-        wait_for("both are known", lambda: len(found.server.connections) == 2)
-        ending = threading.Thread(target=found.server.stop)
+        wait_for("both are known", lambda: len(webhook.server.connections) == 2)
+        ending = threading.Thread(target=webhook.server.stop)
         ending.start()
-        wait_for("the end has begun", lambda: found.app.checks.draining)
+        wait_for("the end has begun", lambda: webhook.app.checks.draining)
         asking.sendall(body[100:])
         data = asking.recv(65_536)
         assert data.startswith(b"HTTP/1.1 200 OK") and b"connection: close" in data and b'"patch"' in data
         assert idle.recv(100) == b""
         ending.join(30)
-        assert not ending.is_alive() and not found.server.connections
+        assert not ending.is_alive() and not webhook.server.connections
 
 
 def test_before_the_cluster_is_known_pods_pass_untouched_and_are_counted() -> None:
@@ -241,8 +241,8 @@ def test_before_the_cluster_is_known_pods_pass_untouched_and_are_counted() -> No
 def test_a_fault_of_our_own_lets_pods_pass_and_holds_quotas_back() -> None:
     broken = replace(VIEW, profiles=(None,), quotas=None)  # type: ignore[arg-type]
     with serving(broken) as ill:
-        said = ill.post("/mutate-pod", review_of("pods", POD))["response"]
-        assert said == {"uid": "u-1", "allowed": True, "warnings": ["the webhook failed; its log says why"]}
+        response = ill.post("/mutate-pod", review_of("pods", POD))["response"]
+        assert response == {"uid": "u-1", "allowed": True, "warnings": ["the webhook failed; its log says why"]}
         quota = {"metadata": {"name": "q"}, "spec": {}}
         status, _ = ill.ask("POST", "/validate-quota", json.dumps(review_of("elasticquotas", quota)).encode())
         assert status == 500
@@ -256,36 +256,38 @@ def test_quotas_are_defaulted_judged_and_kept_while_in_use() -> None:
         "metadata": {"name": "leaf", "labels": {"quota.scheduling.koordinator.sh/parent": "top"}},
         "spec": {"min": {"cpu": "1"}, "max": {"cpu": "1"}},
     }
-    with serving(replace(VIEW, quotas=tree), pods=2) as found:
-        patch = patch_of(found.post("/mutate-quota", review_of("elasticquotas", leaf)))
+    with serving(replace(VIEW, quotas=tree), pods=2) as webhook:
+        patch = patch_of(webhook.post("/mutate-quota", review_of("elasticquotas", leaf)))
         defaulted = jsonpatch.apply_patch(leaf, patch)
         assert defaulted["metadata"]["labels"]["quota.scheduling.koordinator.sh/tree-id"] == "t"
-        assert found.post("/validate-quota", review_of("elasticquotas", defaulted))["response"]["allowed"]
-        gone = found.post("/validate-quota", review_of("elasticquotas", None, defaulted, "DELETE"))["response"]
-        assert "used by 2 pods" in gone["status"]["message"]
+        assert webhook.post("/validate-quota", review_of("elasticquotas", defaulted))["response"]["allowed"]
+        refusal = webhook.post("/validate-quota", review_of("elasticquotas", None, defaulted, "DELETE"))["response"]
+        assert "used by 2 pods" in refusal["status"]["message"]
 
 
 def test_the_configuration_is_judged_key_by_key_where_it_changed(server: Serving) -> None:
     place = {"name": "slo-controller-config", "namespace": "koordinator-system"}
     old = {"metadata": place, "data": {"colocation-config": "{broken"}}
     new = {"metadata": place, "data": {"colocation-config": "{broken", "cpu-burst-config": "{broken"}}
-    said = server.post("/validate-config", review_of("configmaps", new, old, "UPDATE"))["response"]["status"]["message"]
-    assert "data[cpu-burst-config]" in said and "colocation-config" not in said
+    message = server.post("/validate-config", review_of("configmaps", new, old, "UPDATE"))["response"]["status"][
+        "message"
+    ]
+    assert "data[cpu-burst-config]" in message and "colocation-config" not in message
     elsewhere = {**new, "metadata": {**place, "namespace": "shop"}}
     assert server.post("/validate-config", review_of("configmaps", elsewhere))["response"]["allowed"]
 
 
 def test_the_certificate_is_replaced_while_others_are_calling() -> None:
-    with serving(VIEW) as found:
+    with serving(VIEW) as webhook:
         failures: list[Exception] = []
         done = threading.Event()
-        former = found.material.bundle
+        former = webhook.material.bundle
         later = renew_material(None, POLICY, time.time())
         both = former + later.bundle
 
         def call() -> None:
             while not done.is_set():
-                connection = found.connect(both)
+                connection = webhook.connect(both)
                 try:
                     connection.request("GET", "/healthz")
                     assert connection.getresponse().read()
@@ -298,11 +300,11 @@ def test_the_certificate_is_replaced_while_others_are_calling() -> None:
         for caller in callers:
             caller.start()
         for turn in range(6):
-            found.server.show((later if turn % 2 == 0 else found.material).serving)
-        found.server.show(later.serving)
+            webhook.server.show((later if turn % 2 == 0 else webhook.material).serving)
+        webhook.server.show(later.serving)
         done.set()
         for caller in callers:
             caller.join(30)
         assert failures == []
         with pytest.raises(ssl.SSLCertVerificationError):
-            found.connect(former).request("GET", "/healthz")
+            webhook.connect(former).request("GET", "/healthz")

@@ -59,8 +59,8 @@ def test_null_removes_and_a_map_is_replaced_by_its_directive() -> None:
 
 def test_finalizers_merge_as_a_set_and_lose_what_is_named() -> None:
     assert apply_strategic_patch(POD, {"metadata": {"finalizers": ["y", "x"]}})["metadata"]["finalizers"] == ["x", "y"]
-    gone = apply_strategic_patch(POD, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})
-    assert gone["metadata"]["finalizers"] == []
+    merged = apply_strategic_patch(POD, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}})
+    assert merged["metadata"]["finalizers"] == []
 
 
 def test_retained_keys_drop_the_others() -> None:

@@ -47,10 +47,10 @@ class DyingClient(KubeClient):
         is_last = is_write and DyingClient.writes == self.dying.write
         if is_last and not self.dying.after:
             os.kill(os.getpid(), signal.SIGKILL)
-        answer = super().request(verb, request, **more)
+        response = super().request(verb, request, **more)
         if is_last:
             os.kill(os.getpid(), signal.SIGKILL)
-        return answer
+        return response
 
 
 def dying_round(dying: DyingRound) -> None:

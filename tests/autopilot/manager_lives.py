@@ -115,7 +115,7 @@ def lived(life: ManagerLife, pipe: Connection) -> None:
 class ManagerLives:
     """Life after life on one namespace. away: rounds that the API server's absence ended."""
 
-    scene: AutopilotScene
+    cluster: AutopilotScene
     proxy: faults.FaultProxy
     workloads: list[WorkloadRef]
     draw: random.Random
@@ -127,37 +127,39 @@ class ManagerLives:
     @property
     def ledger(self) -> Path:
         """Of all lives."""
-        return self.scene.folder / "ledger.db"
+        return self.cluster.folder / "ledger.db"
 
     def life(self, harms: bool = False) -> ManagerLife:
         """The next one: new advice, and a clock that leaps before each round."""
-        self.scene.recommendations = []
+        self.cluster.recommendations = []
         for workload in self.workloads:
-            self.scene.recommend(workload, amount=self.draw.choice(AMOUNTS))
+            self.cluster.recommend(workload, amount=self.draw.choice(AMOUNTS))
         leaps = []
         for _ in range(ROUNDS_A_LIFE):
             self.ahead_seconds += self.draw.choice(LEAPS_HOURS) * HOUR
             leaps.append(self.ahead_seconds)
         compared = (Compared(Measure.THROTTLED, 0.01, 0.5),) if harms else ()
-        advice = tuple(self.scene.recommendations)
-        return ManagerLife(str(self.proxy.kubeconfig), self.ledger, self.scene.settings, advice, tuple(leaps), compared)
+        advice = tuple(self.cluster.recommendations)
+        return ManagerLife(
+            str(self.proxy.kubeconfig), self.ledger, self.cluster.settings, advice, tuple(leaps), compared
+        )
 
     def live(self, life: ManagerLife, after_seconds: float | None) -> float:
         """Begin it, and kill it so long after; None lets it end. How long it took, seconds."""
         context = get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        here, there = context.Pipe()
-        process = context.Process(target=lived, args=(life, there))
+        here, far_end = context.Pipe()
+        process = context.Process(target=lived, args=(life, far_end))
         process.start()
-        there.close()
+        far_end.close()
         assert here.recv() == "go"
-        begun = time.monotonic()
+        begin_seconds = time.monotonic()
         if after_seconds is not None:
             process.join(after_seconds)
             process.kill()
         process.join(300)
         self.kills += process.exitcode == -signal.SIGKILL
-        took_seconds = time.monotonic() - begun
+        took_seconds = time.monotonic() - begin_seconds
         try:
             while here.poll():
                 here.recv()
@@ -170,9 +172,9 @@ class ManagerLives:
     def outage(self) -> faults.Choice:
         """The API server is away from some request on, for some: each is cut, or its answer is lost."""
         first, count = self.draw.randrange(1, 60), self.draw.randrange(1, 25)
-        begun, lost = len(self.proxy.requests), self.draw.random() < 0.5
+        first_number, lost = len(self.proxy.requests), self.draw.random() < 0.5
         fault = faults.LOST_ANSWER if lost else faults.CUT
-        return lambda request: fault if first <= request.number - begun < first + count else None
+        return lambda request: fault if first <= request.number - first_number < first + count else None
 
     def killed(self, whole_seconds: float) -> None:
         """One more life that is killed, drawn evenly over the time that a whole one takes; a third has an outage."""
@@ -189,41 +191,41 @@ class ManagerLives:
 
     def resume(self) -> None:
         """A person clears what harm has made rest."""
-        self.scene.ahead_seconds = self.ahead_seconds
+        self.cluster.ahead_seconds = self.ahead_seconds
         for workload in self.workloads:
-            self.scene.service().resume(APPROVER, workload, "looked at")
+            self.cluster.service().resume(APPROVER, workload, "looked at")
 
 
 @contextmanager
-def manager_lives(scene: AutopilotScene, node: str, seed: int) -> Iterator[ManagerLives]:
+def manager_lives(cluster: AutopilotScene, node: str, seed: int) -> Iterator[ManagerLives]:
     """Three workloads that are rolled out and two that are resized in place, two pods each, under one window."""
     ceiling = {
         "at_once": AT_ONCE, "soak_minutes": 5, "ways": ["InPlace", "RollOut"], "never_touch": [],
         "restarts_per_week": 50,
     }  # fmt: skip
     autopilot = {"enabled": True, "ceiling": ceiling, "stop_share": 1.0, "stop_changes": 10_000, "back_off_hours": 1}
-    scene.settings = msgspec.structs.replace(
-        scene.settings, autopilot=msgspec.convert(autopilot, type(scene.settings.autopilot))
+    cluster.settings = msgspec.structs.replace(
+        cluster.settings, autopilot=msgspec.convert(autopilot, type(cluster.settings.autopilot))
     )
     workloads = []
     for number in range(5):
         way = "InPlace" if number < 2 else "RollOut"
-        workloads.append(created(scene.plane, scene.namespace, f"w{number}", 2, nodeSelector={"test/own": node}))
-        path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/w{number}"
-        scene.plane.api().patch(path, {"metadata": {"labels": {"way": way}}})
+        workloads.append(created(cluster.plane, cluster.namespace, f"w{number}", 2, nodeSelector={"test/own": node}))
+        path = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments/w{number}"
+        cluster.plane.api().patch(path, {"metadata": {"labels": {"way": way}}})
     for workload in workloads:
-        ready(scene.plane, workload)
-    scene.bind()
+        ready(cluster.plane, workload)
+    cluster.bind()
     for way in ("InPlace", "RollOut"):
         name, selector = f"by-{way.lower()}", {"matchLabels": {"way": way}}
-        scene.policy(name, ways=[way], selector=selector, windows=[WINDOW], canaryShare=0.5)
-        scene.service().act(APPROVER, f"{scene.namespace}/{name}")
-    kubeconfig = certified(scene.plane, "cotenant-manager", scene.namespace)
-    with faults.FaultProxy(scene.plane, scene.folder, kubeconfig) as proxy:
-        lives = ManagerLives(scene, proxy, workloads, random.Random(seed))
+        cluster.policy(name, ways=[way], selector=selector, windows=[WINDOW], canaryShare=0.5)
+        cluster.service().act(APPROVER, f"{cluster.namespace}/{name}")
+    kubeconfig = certified(cluster.plane, "cotenant-manager", cluster.namespace)
+    with faults.FaultProxy(cluster.plane, cluster.folder, kubeconfig) as proxy:
+        lives = ManagerLives(cluster, proxy, workloads, random.Random(seed))
         # as after midnight, in the window: leaps lead out of it and back
         lives.ahead_seconds = 24 * HOUR - time.time() % (24 * HOUR) + HOUR
-        lives.generations = {key: generation for key, (generation, _) in _live_objects(scene).items()}
+        lives.generations = {key: generation for key, (generation, _) in _live_objects(cluster).items()}
         yield lives
 
 
@@ -233,7 +235,7 @@ def breaches(lives: ManagerLives) -> Iterator[str]:
         if ledger.verify().wrong_seq is not None:
             yield "lost: the ledger's chain is broken"
         rows = list(ledger.entries())
-    statuses = {s.change.id: s for s in lives.scene.statuses()}
+    statuses = {s.change.id: s for s in lives.cluster.statuses()}
     yield from _of_rows(rows, statuses)
     for status in statuses.values():
         if not status.state.settled and status.state is not ChangeState.WAITING:
@@ -268,7 +270,7 @@ def _of_rows(rows: list[Any], statuses: Mapping[str, ChangeStatus]) -> Iterator[
 
 def _of_objects(lives: ManagerLives, rows: list[Any], statuses: Mapping[str, ChangeStatus]) -> Iterator[str]:
     """Each object holds what the ledger says last, and was written no more often than the ledger has intents."""
-    live = _live_objects(lives.scene)
+    live = _live_objects(lives.cluster)
     last: dict[str, Write] = {}
     intents: Counter[str] = Counter()
     events: dict[str, Counter[str]] = defaultdict(Counter)
@@ -296,12 +298,12 @@ def _of_objects(lives: ManagerLives, rows: list[Any], statuses: Mapping[str, Cha
             yield f"doubled: {key} was written more often than {intents[key]} times"
 
 
-def _live_objects(scene: AutopilotScene) -> dict[str, tuple[int, dict[str, Any]]]:
+def _live_objects(cluster: AutopilotScene) -> dict[str, tuple[int, dict[str, Any]]]:
     """Generation and body of every Deployment and pod of the namespace, by path and uid."""
     bodies = {}
     for base in ("/apis/apps/v1/namespaces/{}/deployments", "/api/v1/namespaces/{}/pods"):
-        path = base.format(scene.namespace)
-        for body in scene.plane.api().items(path):
+        path = base.format(cluster.namespace)
+        for body in cluster.plane.api().items(path):
             meta = body["metadata"]
             bodies[f"{path}/{meta['name']}#{meta['uid']}"] = (int(meta.get("generation") or 1), body)
     return bodies

@@ -76,9 +76,9 @@ def test_an_approval_that_came_after_the_round_has_looked_stands() -> None:
 def test_who_may_not_write_the_policy_approves_and_resumes_nothing(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    scene = AutopilotScene(control_plane, namespace, tmp_path)
-    scene.policy()
-    scene.service().pause(APPROVER, "incident")
+    cluster = AutopilotScene(control_plane, namespace, tmp_path)
+    cluster.policy()
+    cluster.service().pause(APPROVER, "incident")
     kubeconfig = applier(control_plane, namespace, "bob")  # may change workloads, and no policy and no switch
 
     @contextmanager
@@ -87,9 +87,9 @@ def test_who_may_not_write_the_policy_approves_and_resumes_nothing(
             yield client
 
     service = ClusterAutopilotService(
-        access, tmp_path / "ledger.db", scene.settings, SystemClock(), lambda _namespace: []
+        access, tmp_path / "ledger.db", cluster.settings, SystemClock(), lambda _namespace: []
     )
-    before = scene.events()
+    before = cluster.events()
     with pytest.raises(ClusterForbidden):
         service.resume(APPROVER)
     with pytest.raises(ClusterForbidden, match="may not patch autopilotpolicies"):
@@ -105,4 +105,4 @@ def test_who_may_not_write_the_policy_approves_and_resumes_nothing(
     await_right(control_plane, kubeconfig, ("get", "autopilotpolicies", "cotenant.dev", namespace))
     with pytest.raises(ClusterForbidden):
         service.act(APPROVER, f"{namespace}/nightly")
-    assert scene.events() == before == ["autopilot-paused"]
+    assert cluster.events() == before == ["autopilot-paused"]

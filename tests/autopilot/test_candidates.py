@@ -169,7 +169,7 @@ def test_a_memory_limit_is_never_lowered_and_a_guaranteed_pod_keeps_its_memory(
     limits = {} if limit.now is None else {"memory": str(limit.now)}
     cut = candidate(less, limits=limits, directions=["Down"])
     assert cut.moved == moved
-    assert all(v.field is Field.REQUEST for one in cut.allowed for v in one.values)
+    assert all(v.field is Field.REQUEST for candidate_cut in cut.allowed for v in candidate_cut.values)
 
 
 def throttled(now_minutes: float, then_minutes: float = 0.0, pod_minutes: float = 20_160.0) -> Backtest:
@@ -250,13 +250,15 @@ def test_a_start_is_helped_only_where_cpu_may_move_in_place_and_the_workload_is_
 
 
 @pytest.mark.parametrize(
-    ("ways", "left"),
+    ("ways", "ways_left"),
     [(["InPlace", "RollOut"], [Way.IN_PLACE]), (["RollOut"], [])],
 )
-def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(ways: list[str], left: list[Way]) -> None:
+def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(
+    ways: list[str], ways_left: list[Way]
+) -> None:
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
     queue_candidate = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
-    assert (queue_candidate.limits.ways, queue_candidate.blocked) == (left, None)
+    assert (queue_candidate.limits.ways, queue_candidate.blocked) == (ways_left, None)
     assert queue_candidate.gitops == "argocd.argoproj.io/tracking-id shows that a GitOps tool owns the workload"
 
 
@@ -293,8 +295,8 @@ def test_a_kill_before_the_last_change_of_the_workload_is_that_changes() -> None
     moves = recommendation(of_memory(Field.REQUEST, 900 * MIB), of_memory(Field.LIMIT, GIB))
     kills = {(WEB, "app"): 60.0}
     for changed_seconds, reason in ((0.0, Reason.OOM_BUMP), (60.0, Reason.OK)):
-        (one,) = raised_after_kills({}, [moves], kills, changed_seconds, CotenantSettings())
-        assert {v.reason for v in one.values} == {reason}
+        (raised,) = raised_after_kills({}, [moves], kills, changed_seconds, CotenantSettings())
+        assert {v.reason for v in raised.values} == {reason}
 
 
 def test_a_kill_under_a_change_that_was_taken_back_raises_nothing() -> None:
@@ -308,8 +310,8 @@ def test_a_kill_under_a_change_that_was_taken_back_raises_nothing() -> None:
         (resumed, Reason.OK),
         (replace(back, since_seconds=80.0), Reason.OK),
     ):
-        (one,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, status.changed_seconds, CotenantSettings())
-        assert {v.reason for v in one.values} == {reason}
+        (raised,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, status.changed_seconds, CotenantSettings())
+        assert {v.reason for v in raised.values} == {reason}
 
 
 def test_after_a_kill_a_larger_proposal_of_the_scan_goes_at_once() -> None:
@@ -337,10 +339,10 @@ def test_memory_that_was_solved_with_an_autoscaler_waits_for_the_scan_after_a_ki
 
 @given(st.integers(MIB, 100 * GIB), st.integers(MIB, 100 * GIB), st.integers(MIB, 100 * GIB))
 def test_a_kill_lowers_nothing_and_leaves_the_request_within_the_limit(now: int, amount: int, limit: int) -> None:
-    asked, most = min(now, limit), max(amount, limit)
-    moves = recommendation(of_memory(Field.REQUEST, amount, asked), of_memory(Field.LIMIT, most, limit))
-    (one,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, 0.0, CotenantSettings())
-    before, after = ({v.field: v.amount or 0 for v in r.values} for r in (moves, one))
+    request_now, most = min(now, limit), max(amount, limit)
+    moves = recommendation(of_memory(Field.REQUEST, amount, request_now), of_memory(Field.LIMIT, most, limit))
+    (raised,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, 0.0, CotenantSettings())
+    before, after = ({v.field: v.amount or 0 for v in r.values} for r in (moves, raised))
     assert all(after[field] >= before[field] for field in before)
     assert after[Field.REQUEST] <= after[Field.LIMIT]
 

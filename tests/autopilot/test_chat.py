@@ -35,10 +35,10 @@ def chat(folder: Path, *answers: Answer, **settings: Any) -> Iterator[tuple[Rece
     make_certificate(folder, "server", "authority")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
-    left = list(answers or [status(200)])
+    next_answers = list(answers or [status(200)])
 
     def answer(handler: Any) -> None:
-        (left.pop(0) if len(left) > 1 else left[0])(handler)
+        (next_answers.pop(0) if len(next_answers) > 1 else next_answers[0])(handler)
 
     receiver = Receiver({f"/{SECRET}": answer}, context)
     own = {"timeout_seconds": 30.0, "ca_file": str(folder / "authority.pem"), **settings}
@@ -49,7 +49,7 @@ def chat(folder: Path, *answers: Answer, **settings: Any) -> Iterator[tuple[Rece
         receiver.server.server_close()
 
 
-def told(notes: ChatNotes, now_seconds: float, *news: News) -> None:
+def send_notes(notes: ChatNotes, now_seconds: float, *news: News) -> None:
     """Tell, and wait until the message is on its way no more."""
     notes.send(news, now_seconds)
     wait_for("the message", lambda: notes._delivery is None or not notes._delivery.is_alive())
@@ -62,11 +62,11 @@ def bodies(receiver: Receiver) -> list[dict[str, Any]]:
 def test_an_hour_has_so_many_messages_and_what_waits_goes_with_the_next(tmp_path: Path) -> None:
     with chat(tmp_path, format="json", notes_per_hour=2) as (receiver, notes):
         for at in range(5):
-            told(notes, 60.0 * at, News(f"n{at}", "w"))
+            send_notes(notes, 60.0 * at, News(f"n{at}", "w"))
         # two messages in the hour; an hour after the first there is room for one, which brings the other three
         assert [len(body["news"]) for body in bodies(receiver)] == [1, 1]
-        told(notes, 3_600.0)
-        assert [one["title"] for one in bodies(receiver)[2]["news"]] == ["n2", "n3", "n4"]
+        send_notes(notes, 3_600.0)
+        assert [news_item["title"] for news_item in bodies(receiver)[2]["news"]] == ["n2", "n3", "n4"]
         assert SECRET not in repr(notes) and bodies(receiver)[0]["cluster"] == "prod"
 
 
@@ -75,12 +75,12 @@ def test_an_hour_has_so_many_messages_and_what_waits_goes_with_the_next(tmp_path
 def test_what_does_not_arrive_is_tried_three_times(tmp_path: Path, failures: int, messages: int) -> None:
     answers = [*[status(503)] * failures, status(200)]
     with chat(tmp_path, *answers, format="json") as (receiver, notes):
-        told(notes, 0.0, HARM)
+        send_notes(notes, 0.0, HARM)
         for at in range(1, 5):
-            told(notes, 60.0 * at)
+            send_notes(notes, 60.0 * at)
         assert [len(body["news"]) for body in bodies(receiver)] == [1] * messages
         assert notes.waiting == []
-        told(notes, 600.0, HARM)  # what was given up does not come back, and the next is as patient
+        send_notes(notes, 600.0, HARM)  # what was given up does not come back, and the next is as patient
         assert len(receiver.got) == messages + 1
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_sent_to_a_receiver_whose_certificate_does_not_verify(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat(tmp_path, ca_file="") as (receiver, notes):
-        told(notes, 0.0, HARM)
+        send_notes(notes, 0.0, HARM)
         assert receiver.got == [] and SECRET not in capsys.readouterr().out
 
 
@@ -102,14 +102,14 @@ def test_the_weeks_report_goes_once_after_monday_morning() -> None:
 
 
 def test_an_act_and_a_stop_are_told_once_each(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
-    scene = AutopilotScene(control_plane, namespace, tmp_path)
+    cluster = AutopilotScene(control_plane, namespace, tmp_path)
     with own_node(control_plane, unique_name("chat")) as node, chat(tmp_path) as (receiver, notes):
         workload = deployed(control_plane, namespace, nodeSelector={"test/own": node.node})
-        scene.recommend(workload)
-        scene.bind()
-        scene.policy(mode="Observe", ways=["RollOut"])
-        scene.service().act(APPROVER, f"{namespace}/nightly")
-        controller = AutopilotController(scene.rounds(), 1.0, notes=notes)
+        cluster.recommend(workload)
+        cluster.bind()
+        cluster.policy(mode="Observe", ways=["RollOut"])
+        cluster.service().act(APPROVER, f"{namespace}/nightly")
+        controller = AutopilotController(cluster.rounds(), 1.0, notes=notes)
         now = SystemClock().now_seconds()
 
         def round_at(ahead_seconds: float) -> list[str]:
@@ -123,8 +123,8 @@ def test_an_act_and_a_stop_are_told_once_each(control_plane: ControlPlane, names
         # two replicas, 200m less each
         assert "frees 400 m, over all pods" in str(bodies(receiver)[0]["blocks"])
         assert round_at(2) == []
-        scene.service().pause(APPROVER, "incident 4711")
+        cluster.service().pause(APPROVER, "incident 4711")
         assert round_at(4) == ["cotenant: prod: The autopilot has stopped"] and round_at(6) == []
         assert "incident 4711" in str(bodies(receiver)[1]["blocks"])
-        scene.service().resume(APPROVER)
+        cluster.service().resume(APPROVER)
         assert round_at(8) == ["cotenant: prod: The autopilot continues"]

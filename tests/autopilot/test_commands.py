@@ -29,31 +29,31 @@ from tests.cluster.waiting import wait_for
 
 
 class DeskScene:
-    """A scene with stored results, a settings file, and the command line of its approver."""
+    """A cluster with stored results, a settings file, and the command line of its approver."""
 
-    def __init__(self, scene: AutopilotScene, folder: Path) -> None:
-        self.scene = scene
+    def __init__(self, cluster: AutopilotScene, folder: Path) -> None:
+        self.cluster = cluster
         off = [name for name in NAMES if name != "autopilot"]
         self.document: dict[str, Any] = {
             "store": {"url": folder.as_uri()},
-            "actions": {"ledger": str(scene.folder / "ledger.db"), "soak_minutes": 5},
+            "actions": {"ledger": str(cluster.folder / "ledger.db"), "soak_minutes": 5},
             "autopilot": {"enabled": True, "ceiling": {"ways": ["RollOut"], "never_touch": []}},
-            "manager": {"namespace": scene.namespace, "write": True, "features_off": off},
+            "manager": {"namespace": cluster.namespace, "write": True, "features_off": off},
         }
         self.store = Store(folder.as_uri(), "test")
-        self.file = scene.folder / "settings.yaml"
+        self.file = cluster.folder / "settings.yaml"
         self.file.write_text(yaml.safe_dump(self.document))
 
     def publish(self, *workloads: WorkloadRef) -> None:
         """Store recommendations of these workloads."""
         for workload in workloads:
-            self.scene.recommend(workload)
-        write(self.store, self.scene.recommendations)
+            self.cluster.recommend(workload)
+        write(self.store, self.cluster.recommendations)
 
-    def run(self, *words: str) -> Result:
+    def run(self, *arguments: str) -> Result:
         """A command of the approver."""
-        kubeconfig = ["--kubeconfig", str(self.scene.approver())]
-        done = CliRunner().invoke(root, ["--config", str(self.file), "autopilot", *words, *kubeconfig])
+        kubeconfig = ["--kubeconfig", str(self.cluster.approver())]
+        done = CliRunner().invoke(root, ["--config", str(self.file), "autopilot", *arguments, *kubeconfig])
         assert done.exit_code == 0, done.output
         return done
 
@@ -63,7 +63,7 @@ class DeskScene:
         settings = msgspec.convert(self.document, Settings)
         often = msgspec.structs.replace(settings.autopilot, interval_seconds=1.0)
         settings = msgspec.structs.replace(settings, autopilot=often)
-        client = self.scene.plane.client(self.scene.kubeconfig)
+        client = self.cluster.plane.client(self.cluster.kubeconfig)
         with Manager(client, settings, Metrics("test", "3"), Options("test", False)) as manager:
             yield manager
 
@@ -74,78 +74,78 @@ def service(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Desk
 
 
 def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(service: DeskScene, fake_nodes: FakeNodes) -> None:
-    scene = service.scene
+    cluster = service.cluster
     fake_nodes(1, cpu="100", memory="400Gi")
-    first, second = (created(scene.plane, scene.namespace, name, 2) for name in ("first", "second"))
+    first, second = (created(cluster.plane, cluster.namespace, name, 2) for name in ("first", "second"))
     for workload in (first, second):
-        ready(scene.plane, workload)
+        ready(cluster.plane, workload)
     service.publish(first)
-    scene.bind()
-    scene.policy()
+    cluster.bind()
+    cluster.policy()
     # what the schema cannot tell: the manager refuses it, and says so in an Event
-    scene.policy("mars", selector={"matchLabels": {"a": "b"}}, windows=["daily 01:00-05:00 Mars/Olympus"])
-    scene.policy("wide", selector={"matchLabels": {"a": "b"}}, ways=["InPlace"])  # outside of the ceiling
-    (row,) = json.loads(service.run("preview", "-n", scene.namespace, "-o", "json").stdout)
+    cluster.policy("mars", selector={"matchLabels": {"a": "b"}}, windows=["daily 01:00-05:00 Mars/Olympus"])
+    cluster.policy("wide", selector={"matchLabels": {"a": "b"}}, ways=["InPlace"])  # outside of the ceiling
+    (row,) = json.loads(service.run("preview", "-n", cluster.namespace, "-o", "json").stdout)
     assert (row["decision"], row["workload"], row["cpu_frees"]) == ("propose", "first", 400)
     with service.manager() as manager:
-        wait_for("the status", lambda: scene.status().get("mode") == "Observe")
-        wait_for("the refusal", lambda: "not a time zone" in scene.status("mars").get("reason", ""))
+        wait_for("the status", lambda: cluster.status().get("mode") == "Observe")
+        wait_for("the refusal", lambda: "not a time zone" in cluster.status("mars").get("reason", ""))
         refused = ("mars", "wide")
-        wait_for("Events", lambda: all("PolicyRefused" in scene.event_reasons(name) for name in refused))
-        wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])
-        approved = service.run("act", f"{scene.namespace}/nightly", "--reason", "seen enough").output
+        wait_for("Events", lambda: all("PolicyRefused" in cluster.event_reasons(name) for name in refused))
+        wait_for("the report", lambda: cluster.events() == ["autopilot-proposed"])
+        approved = service.run("act", f"{cluster.namespace}/nightly", "--reason", "seen enough").output
         assert "a manager that uses this ledger: " + service.document["actions"]["ledger"] in approved
-        wait_for("the act", lambda: template(scene.plane, first)["requests"]["cpu"] == "800m")
-        wait_for("the status", lambda: scene.status().get("underWay") == 1)
+        wait_for("the act", lambda: template(cluster.plane, first)["requests"]["cpu"] == "800m")
+        wait_for("the status", lambda: cluster.status().get("underWay") == 1)
         service.run("pause", "--reason", "incident")
         service.publish(second)
         rounds = manager.rounds("autopilot")
         wait_for("rounds", lambda: manager.rounds("autopilot") > rounds + 3)
-        assert "incident" in scene.status()["reason"] and template(scene.plane, second)["requests"]["cpu"] == "1"
-        _, shown, _ = json.loads(service.run("status", "-n", scene.namespace, "-o", "json").stdout)
+        assert "incident" in cluster.status()["reason"] and template(cluster.plane, second)["requests"]["cpu"] == "1"
+        _, shown, _ = json.loads(service.run("status", "-n", cluster.namespace, "-o", "json").stdout)
         assert (shown["asked"], shown["mode"], shown["under_way"]) == ("Act", "Act", 1)
         service.run("resume")
-        wait_for("the next act", lambda: template(scene.plane, second)["requests"]["cpu"] == "800m")
+        wait_for("the next act", lambda: template(cluster.plane, second)["requests"]["cpu"] == "800m")
     assert "changed" in service.run("report", "-o", "csv").stdout.partition("\n")[0]
-    (counts,) = json.loads(service.run("report", "-n", scene.namespace, "-o", "json").stdout)
+    (counts,) = json.loads(service.run("report", "-n", cluster.namespace, "-o", "json").stdout)
     assert (counts["proposed"], counts["changed"], counts["cpu_freed"]) == (1, 2, 800)
-    switches = [event for event in scene.events() if event.startswith("autopilot-")]
+    switches = [event for event in cluster.events() if event.startswith("autopilot-")]
     assert switches == ["autopilot-proposed", "autopilot-act", "autopilot-paused", "autopilot-resumed"]
 
 
 def test_a_command_writes_the_files_of_what_a_gitops_tool_keeps(service: DeskScene, tmp_path: Path) -> None:
-    scene, folder = service.scene, tmp_path / "bundle"
-    workload = created(scene.plane, scene.namespace, "argo", 0)
-    path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/argo"
-    scene.plane.api().patch(path, {"metadata": {"labels": {"argocd.argoproj.io/instance": "shop"}}})
+    cluster, folder = service.cluster, tmp_path / "bundle"
+    workload = created(cluster.plane, cluster.namespace, "argo", 0)
+    path = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments/argo"
+    cluster.plane.api().patch(path, {"metadata": {"labels": {"argocd.argoproj.io/instance": "shop"}}})
     service.publish(workload)
-    scene.policy(mode="Observe")
+    cluster.policy(mode="Observe")
     # a patch, the component that names it, and the text of the pull request
-    assert "3 files written" in service.run("bundle", "-n", scene.namespace, "-o", str(folder)).output
-    assert 'cpu: "800m"' in (folder / scene.namespace / "deployment-argo.yaml").read_text()
-    assert template(scene.plane, workload)["requests"]["cpu"] == "1" and scene.events() == ["bundled"]
+    assert "3 files written" in service.run("bundle", "-n", cluster.namespace, "-o", str(folder)).output
+    assert 'cpu: "800m"' in (folder / cluster.namespace / "deployment-argo.yaml").read_text()
+    assert template(cluster.plane, workload)["requests"]["cpu"] == "1" and cluster.events() == ["bundled"]
 
 
 def test_what_cannot_be_is_refused_in_words(service: DeskScene) -> None:
-    def refused(*words: str) -> str:
-        kubeconfig = ["--kubeconfig", str(service.scene.approver())]
-        done = CliRunner().invoke(root, ["--config", str(service.file), "autopilot", *words, *kubeconfig])
+    def refused(*arguments: str) -> str:
+        kubeconfig = ["--kubeconfig", str(service.cluster.approver())]
+        done = CliRunner().invoke(root, ["--config", str(service.file), "autopilot", *arguments, *kubeconfig])
         assert done.exit_code in (1, 2)
         return done.output
 
     assert "is not NAMESPACE/NAME" in refused("act", "nightly")
-    assert "there is no AutopilotPolicy" in refused("act", f"{service.scene.namespace}/nightly")
+    assert "there is no AutopilotPolicy" in refused("act", f"{service.cluster.namespace}/nightly")
     assert "is not NAMESPACE/KIND/NAME" in refused("resume", "web")
 
 
 def test_a_mistyped_workload_is_not_resumed(service: DeskScene) -> None:
-    scene = service.scene
-    workload = created(scene.plane, scene.namespace, "web", 0)
+    cluster = service.cluster
+    workload = created(cluster.plane, cluster.namespace, "web", 0)
     service.publish(workload)
     assert service.run("resume", str(workload)).exit_code == 0
-    kubeconfig = ["--kubeconfig", str(scene.approver())]
-    mistyped = f"{scene.namespace}/Deployment/wbe"
+    kubeconfig = ["--kubeconfig", str(cluster.approver())]
+    mistyped = f"{cluster.namespace}/Deployment/wbe"
     done = CliRunner().invoke(root, ["--config", str(service.file), "autopilot", "resume", mistyped, *kubeconfig])
     assert done.exit_code == 2
     assert f"the autopilot does not know workload {mistyped}" in done.output
-    assert scene.events() == ["autopilot-resumed"]
+    assert cluster.events() == ["autopilot-resumed"]

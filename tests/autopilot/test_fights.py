@@ -180,14 +180,14 @@ def test_the_autopilot_fights_nobody(interleavings: int) -> None:
 @pytest.mark.parametrize("who", WRITERS)
 def test_what_somebody_has_set_back_is_left_alone_in_every_later_round(who: str) -> None:
     # how many interleavings have a fight is Hypothesis' choice, none at times; this one always has
-    world = Fight()
-    world.it_acts_once()
-    world.somebody_sets_it_back(who)
+    fight = Fight()
+    fight.it_acts_once()
+    fight.somebody_sets_it_back(who)
     for _ in range(3):
-        world.the_clock_moves(400.0)
-        world.round()
-    assert world.fought and len(world.statuses) == 1
-    assert [note.event for note in world.notes].count(AutopilotEvent.LEFT_ALONE) == 1
+        fight.the_clock_moves(400.0)
+        fight.round()
+    assert fight.fought and len(fight.statuses) == 1
+    assert [note.event for note in fight.notes].count(AutopilotEvent.LEFT_ALONE) == 1
 
 
 def test_a_vpa_or_a_gitops_tool_keeps_it_away_from_the_beginning() -> None:

@@ -40,7 +40,7 @@ SCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers
 class FloorLooks:
     """Looks at the autoscaler of `web` on an embedded API server, each of a process that has just started."""
 
-    scene: EmbeddedAutopilot
+    cluster: EmbeddedAutopilot
     forecast: FloorForecast
     folder: Path
     factor: float = FACTOR
@@ -50,9 +50,9 @@ class FloorLooks:
 
     def floors(self) -> Floors:
         def access(who: Person) -> AbstractContextManager[KubeClient]:
-            return kubeconfig_door(self.scene.settings.kube)(who)  # by the rights that the file has now
+            return kubeconfig_door(self.cluster.settings.kube)(who)  # by the rights that the file has now
 
-        config = ActConfig(access, self.folder / "ledger.db", self.scene.clock, self.scene.settings)
+        config = ActConfig(access, self.folder / "ledger.db", self.cluster.clock, self.cluster.settings)
         ledger = AuditedActs(config.access, config.ledger, "")
         return Floors(config, ledger, Acts(config).paused, lambda: {WEB: self.forecast})
 
@@ -69,40 +69,40 @@ class FloorLooks:
         return (floors or self.floors()).step(reading, history)
 
     def least(self) -> int:
-        return int(self.scene.api.get(f"{SCALERS}/web")["spec"]["minReplicas"])
+        return int(self.cluster.api.get(f"{SCALERS}/web")["spec"]["minReplicas"])
 
     def set_least(self, least: int) -> None:
         patch = [{"op": "replace", "path": "/spec/minReplicas", "value": least}]
-        self.scene.api.patch(f"{SCALERS}/web", patch, kind="json")
+        self.cluster.api.patch(f"{SCALERS}/web", patch, kind="json")
 
 
-def scaled(scene: EmbeddedAutopilot, folder: Path, *counts: int) -> FloorLooks:
+def scaled(cluster: EmbeddedAutopilot, folder: Path, *counts: int) -> FloorLooks:
     body = scaler()
     del body["metadata"]["uid"]
-    scene.api.create(SCALERS, body)
-    start = int(scene.clock.now_seconds() // HALF_HOUR) * HALF_HOUR
-    return FloorLooks(scene, FloorForecast(start, counts, OWN), folder)
+    cluster.api.create(SCALERS, body)
+    start = int(cluster.clock.now_seconds() // HALF_HOUR) * HALF_HOUR
+    return FloorLooks(cluster, FloorForecast(start, counts, OWN), folder)
 
 
 def test_a_floor_is_in_the_ledger_before_the_autoscaler_has_it_and_goes_back_also_while_all_is_paused(
     tmp_path: Path,
 ) -> None:
-    with embedded(tmp_path) as scene:
-        looks = scaled(scene, tmp_path, 4, 6, 2)
+    with embedded(tmp_path) as cluster:
+        looks = scaled(cluster, tmp_path, 4, 6, 2)
         assert [step.event for step in looks.step()] == ["autopilot-floor-raised"] and looks.least() == 4
         assert looks.step() == []
         # once before the write, once when it has arrived
-        assert [event for event, _ in scene.events()] == ["autopilot-floor-raised"] * 2
-        scene.service().pause(APPROVER, "incident")
-        scene.clock.seconds += HALF_HOUR
+        assert [event for event, _ in cluster.events()] == ["autopilot-floor-raised"] * 2
+        cluster.service().pause(APPROVER, "incident")
+        cluster.clock.seconds += HALF_HOUR
         assert looks.step() == [] and looks.least() == 4
-        scene.clock.seconds += HALF_HOUR
+        cluster.clock.seconds += HALF_HOUR
         assert [step.words for step in looks.step()] == ["the peak is over"] and looks.least() == OWN
 
 
 def test_who_sets_the_field_is_not_fought_and_a_halt_lends_nothing(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        looks = scaled(scene, tmp_path, 4, 6, 6, 6)
+    with embedded(tmp_path) as cluster:
+        looks = scaled(cluster, tmp_path, 4, 6, 6, 6)
         looks.halt = Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, "nodes are away")
         assert looks.step() == [] and looks.least() == OWN
         looks.halt = None
@@ -112,38 +112,38 @@ def test_who_sets_the_field_is_not_fought_and_a_halt_lends_nothing(tmp_path: Pat
         assert stopped.words == "somebody set minReplicas of web to 1; the autopilot had set 4"
         looks.set_least(OWN)
         for _ in range(2):
-            scene.clock.seconds += HALF_HOUR
+            cluster.clock.seconds += HALF_HOUR
             assert looks.step() == [] and looks.least() == OWN
-        assert ("autopilot-left-alone", str(WEB)) in scene.events()
-        scene.service().resume(APPROVER, WEB, "it was me")
+        assert ("autopilot-left-alone", str(WEB)) in cluster.events()
+        cluster.service().resume(APPROVER, WEB, "it was me")
         assert [step.lent.floor for step in looks.step()] == [6]
 
 
 def test_a_namespace_that_cannot_be_read_keeps_what_it_was_lent_until_the_peak_is_over(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        looks = scaled(scene, tmp_path, 4, 6)
+    with embedded(tmp_path) as cluster:
+        looks = scaled(cluster, tmp_path, 4, 6)
         assert len(looks.step()) == 1
         looks.factor, looks.unread = 1.0, frozenset({NAMESPACE})
-        scene.clock.seconds += HALF_HOUR
+        cluster.clock.seconds += HALF_HOUR
         assert looks.step() == [] and looks.least() == 4
-        scene.clock.seconds += HALF_HOUR
+        cluster.clock.seconds += HALF_HOUR
         assert [step.words for step in looks.step()] == ["the peak is over"] and looks.least() == OWN
 
 
 def test_an_autoscaler_that_is_made_anew_or_scales_another_workload_is_no_longer_lent_to(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        looks = scaled(scene, tmp_path, 4, 6, 6, 6)
+    with embedded(tmp_path) as cluster:
+        looks = scaled(cluster, tmp_path, 4, 6, 6, 6)
         assert len(looks.step()) == 1
         patch = [{"op": "replace", "path": "/spec/scaleTargetRef/name", "value": "single"}]
-        scene.api.patch(f"{SCALERS}/web", patch, kind="json")
+        cluster.api.patch(f"{SCALERS}/web", patch, kind="json")
         assert [step.event for step in looks.step()] == ["autopilot-floor-ended"] and looks.least() == OWN
         patch[0]["value"] = "web"
-        scene.api.patch(f"{SCALERS}/web", patch, kind="json")
+        cluster.api.patch(f"{SCALERS}/web", patch, kind="json")
         assert len(looks.step()) == 1
-        copy = scene.api.get(f"{SCALERS}/web")
-        scene.api.delete(f"{SCALERS}/web")
+        copy = cluster.api.get(f"{SCALERS}/web")
+        cluster.api.delete(f"{SCALERS}/web")
         meta = {"name": "web", "annotations": copy["metadata"]["annotations"]}
-        scene.api.create(SCALERS, {"metadata": meta, "spec": copy["spec"]})
+        cluster.api.create(SCALERS, {"metadata": meta, "spec": copy["spec"]})
         # the copy has the floor and its mark, and a uid of its own
         assert sorted(step.words for step in looks.step()) == [
             "the autoscaler was deleted",
@@ -153,48 +153,48 @@ def test_an_autoscaler_that_is_made_anew_or_scales_another_workload_is_no_longer
 
 
 def test_a_raise_that_is_refused_rests_and_what_goes_back_is_tried_in_each_round(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        looks = scaled(scene, tmp_path, 4)
-        floors, kubeconfig = looks.floors(), Path(scene.settings.kube.kubeconfig)
+    with embedded(tmp_path) as cluster:
+        looks = scaled(cluster, tmp_path, 4)
+        floors, kubeconfig = looks.floors(), Path(cluster.settings.kube.kubeconfig)
         reads = AccessRule(("get", "list"), ("", "autoscaling"), ("configmaps", "horizontalpodautoscalers"))
-        token = scene.server.account("looker", Account("looker", (reads,)))
+        token = cluster.server.account("looker", Account("looker", (reads,)))
 
-        scene.server.write_kubeconfig(kubeconfig, token=token)
+        cluster.server.write_kubeconfig(kubeconfig, token=token)
         (refused,) = looks.step(floors)
         assert "horizontalpodautoscalers" in refused.refused and looks.least() == OWN
-        assert looks.step(floors) == [] and scene.events() == []
+        assert looks.step(floors) == [] and cluster.events() == []
 
-        scene.server.write_kubeconfig(kubeconfig)
-        scene.clock.seconds += 10.0  # the first rest
+        cluster.server.write_kubeconfig(kubeconfig)
+        cluster.clock.seconds += 10.0  # the first rest
         assert [step.refused for step in looks.step(floors)] == [""] and looks.least() == 4
 
-        scene.server.write_kubeconfig(kubeconfig, token=token)
-        scene.clock.seconds += HALF_HOUR
+        cluster.server.write_kubeconfig(kubeconfig, token=token)
+        cluster.clock.seconds += HALF_HOUR
         assert [bool(step.refused) for _ in range(2) for step in looks.step(floors)] == [True, True]
-        scene.server.write_kubeconfig(kubeconfig)
+        cluster.server.write_kubeconfig(kubeconfig)
         assert [step.words for step in looks.step(floors)] == ["the peak is over"] and looks.least() == OWN
 
 
 def test_the_preview_says_what_will_be_lent_and_until_when(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
+    with embedded(tmp_path) as cluster:
         ceiling = CeilingSettings(replica_floor_factor=FACTOR)
-        autopilot = msgspec.structs.replace(scene.settings.autopilot, ceiling=ceiling)
-        scene.settings = msgspec.structs.replace(scene.settings, autopilot=autopilot)
-        start = scaled(scene, tmp_path, 2, 5).forecast.start_seconds
+        autopilot = msgspec.structs.replace(cluster.settings.autopilot, ceiling=ceiling)
+        cluster.settings = msgspec.structs.replace(cluster.settings, autopilot=autopilot)
+        start = scaled(cluster, tmp_path, 2, 5).forecast.start_seconds
         store = Store(tmp_path.as_uri(), "demo")
         scanned = ReplicaFloor(
             WEB, 2, OWN, MOST, Reason.OK, start, HALF_HOUR, (2, 5), 5, Resource.CPU, {Resource.CPU: 60}, 90
         )
         store.write_table(replicas([scanned]))
-        shown = scene.service(lambda: store).round(APPROVER).queue.rows()
+        shown = cluster.service(lambda: store).round(APPROVER).queue.rows()
         floors = {row["workload"]: (row["floor"], row["floor_from"], row["floor_until"]) for row in shown}
         # of the forecast's two half hours the second asks for five
         assert floors == {"web": (5, start + HALF_HOUR, start + 2 * HALF_HOUR), "single": (None, None, None)}
 
 
 def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        looks = scaled(scene, tmp_path, 4, 6, 6, 6)
+    with embedded(tmp_path) as cluster:
+        looks = scaled(cluster, tmp_path, 4, 6, 6, 6)
         assert len(looks.step()) == 1
         looks.factor = 1.0
         assert [step.words for step in looks.step()] == ["no policy allows a raise now"] and looks.least() == OWN

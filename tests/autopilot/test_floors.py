@@ -118,8 +118,8 @@ def _cleared(body: Json) -> Json:
 
 def test_the_outlook_is_what_is_lent_else_the_next_peak_of_the_forecast() -> None:
     def outlook(body: Json, lent: LentFloor | None, after_seconds: float = 0.0, factor: float = FACTOR) -> Any:
-        one = floor_outlook(body, factor, lent, peak(2, 3, 30, 2, 4), SLOT + after_seconds)
-        return one and (one.floor, one.start_seconds - SLOT, one.end_seconds - SLOT, one.is_lent)
+        floor = floor_outlook(body, factor, lent, peak(2, 3, 30, 2, 4), SLOT + after_seconds)
+        return floor and (floor.floor, floor.start_seconds - SLOT, floor.end_seconds - SLOT, floor.is_lent)
 
     # the second and third half hour ask for more than 2, at most 4 x 2; the next peak is the fifth
     assert outlook(scaler(), None) == (8, HALF_HOUR, 3 * HALF_HOUR, False)
@@ -336,21 +336,21 @@ def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
     run_state_machine_as_test(world, settings=form)  # type: ignore[arg-type]  # any factory may be given
     assert len(worlds) >= 150
     # each world's end gave its floor back
-    assert [lent_world.least for lent_world in worlds] == [one.own for one in worlds]
+    assert [lent_world.least for lent_world in worlds] == [lent.own for lent in worlds]
     assert sum(lent_world.raises_after_person for lent_world in worlds) == 0
 
 
 @pytest.mark.parametrize("dies", ["never", "after the write"])
 def test_a_world_lends_a_floor_that_a_person_takes_back_for_good(dies: str) -> None:
     # how many worlds lend one is Hypothesis' choice; this one always does
-    world = LentWorld()
-    world.scan([6, 6, 6, 6])
-    world.look(dies, 4)
-    assert world.least == 6
-    world.look("never", 4)
-    world.person_sets(3)
+    lent_floor = LentWorld()
+    lent_floor.scan([6, 6, 6, 6])
+    lent_floor.look(dies, 4)
+    assert lent_floor.least == 6
+    lent_floor.look("never", 4)
+    lent_floor.person_sets(3)
     for _ in range(3):
-        world.look("never", 4)
-        world.scan([8, 8])
-    assert (world.least, world.own, world.raises_after_person) == (3, 3, 0)
-    world.teardown()
+        lent_floor.look("never", 4)
+        lent_floor.scan([8, 8])
+    assert (lent_floor.least, lent_floor.own, lent_floor.raises_after_person) == (3, 3, 0)
+    lent_floor.teardown()

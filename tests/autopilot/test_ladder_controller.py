@@ -40,8 +40,8 @@ ANN = Person("ann", grants=(Grant(Role.OWNER),))
 
 @pytest.fixture(scope="module")
 def kubelet(control_plane: ControlPlane) -> Iterator[Kubelet]:
-    with own_node(control_plane, unique_name("ladder")) as found:
-        yield found
+    with own_node(control_plane, unique_name("ladder")) as node:
+        yield node
 
 
 class Managed:
@@ -104,9 +104,9 @@ class Managed:
 
 @pytest.fixture
 def managed(control_plane: ControlPlane, namespace: str, tmp_path: Path, kubelet: Kubelet) -> Iterator[Managed]:
-    found = Managed(control_plane, namespace, tmp_path, kubelet)
-    yield found
-    found.close()
+    managed_cluster = Managed(control_plane, namespace, tmp_path, kubelet)
+    yield managed_cluster
+    managed_cluster.close()
 
 
 def test_the_manager_judges_a_persons_first_step_and_takes_the_others(managed: Managed) -> None:

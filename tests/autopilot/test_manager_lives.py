@@ -19,15 +19,15 @@ from tests.support.extent import full
 def test_nothing_is_lost_done_twice_or_begun_outside_of_the_window(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, kills: int
 ) -> None:
-    scene = AutopilotScene(control_plane, namespace, tmp_path)
+    cluster = AutopilotScene(control_plane, namespace, tmp_path)
     with (
         running(control_plane),
         own_node(control_plane, unique_name("lives")) as kubelet,
-        manager_lives(scene, kubelet.node, seed=kills) as lives,
+        manager_lives(cluster, kubelet.node, seed=kills) as lives,
     ):
         whole_seconds = 4.0  # of a life that finds work
         while lives.kills < kills:
             lives.killed(whole_seconds)
         lives.settle(2 if kills < 10 else 4)
         assert list(breaches(lives)) == []
-    assert scene.events().count("accepted") > 0
+    assert cluster.events().count("accepted") > 0

@@ -75,11 +75,13 @@ def test_a_canary_whose_rest_was_refused_tells_who_edited_the_template() -> None
 
 
 def test_what_somebody_else_changed_is_left_alone_and_is_no_harm() -> None:
-    gone = after(applied(), ChangeEvent.VERIFIED, ChangeEvent.GONE)
-    assert [act.state for act in acts_of([gone])] == [ActState.TAKEN_BACK] and busy([gone], START, DAY) == frozenset()
-    assert failed_acts(acts_of([gone])) == []
-    assert describe_reversal(live("1", "kubectl-edit"), [gone]) == "kubectl-edit changed what change c0 had set"
+    statuses = after(applied(), ChangeEvent.VERIFIED, ChangeEvent.GONE)
+    assert [act.state for act in acts_of([statuses])] == [ActState.TAKEN_BACK] and busy(
+        [statuses], START, DAY
+    ) == frozenset()
+    assert failed_acts(acts_of([statuses])) == []
+    assert describe_reversal(live("1", "kubectl-edit"), [statuses]) == "kubectl-edit changed what change c0 had set"
     # Created anew by its owner: the act was on another object.
     again = live("1", "kubectl-create")
     again["metadata"]["uid"] = "another"
-    assert describe_reversal(again, [gone]) == ""
+    assert describe_reversal(again, [statuses]) == ""

@@ -135,7 +135,7 @@ def planted(folder: Path, workloads: int) -> Iterator[PlantedWorld]:
         document = {**DOCUMENT, "kube": {"kubeconfig": str(server.write_kubeconfig(folder / "kubeconfig"))}}
         document["actions"] = {**DOCUMENT["actions"], "ledger": str(folder / "ledger.db")}
         names = [f"w{number}" for number in range(workloads)]
-        world = PlantedWorld(
+        planted_cluster = PlantedWorld(
             api,
             msgspec.convert(document, Settings),
             TestClock(NOW),
@@ -144,9 +144,9 @@ def planted(folder: Path, workloads: int) -> Iterator[PlantedWorld]:
         for name in names:
             deploy(api, name)
             recommendation = recommended(WorkloadRef(NAMESPACE, "Deployment", name))
-            world.recommendations.append(replace(recommendation, trust=Trust(0.95), replicas=REPLICAS))
-        world.settle()
-        yield world
+            planted_cluster.recommendations.append(replace(recommendation, trust=Trust(0.95), replicas=REPLICAS))
+        planted_cluster.settle()
+        yield planted_cluster
 
 
 def pretend_webhook(api: Api) -> None:
@@ -194,22 +194,24 @@ class HarmStory:
     most_at_once: int = 0
 
 
-def played(world: PlantedWorld, most_rounds: int) -> HarmStory:
+def played(planted_cluster: PlantedWorld, most_rounds: int) -> HarmStory:
     """Rounds until nothing moves any more; a person resumes what stopped an hour after it did."""
-    service = autopilot_service_of(world.settings, lambda _namespace: world.recommendations, clock=world.clock)
+    service = autopilot_service_of(
+        planted_cluster.settings, lambda _namespace: planted_cluster.recommendations, clock=planted_cluster.clock
+    )
     service.act(APPROVER, POLICY)
-    story, quiet, rounds = HarmStory(), 0, world.rounds()
+    story, quiet, rounds = HarmStory(), 0, planted_cluster.rounds()
     for _ in range(most_rounds):
-        reading = rounds.read(world.clock.seconds)
+        reading = rounds.read(planted_cluster.clock.seconds)
         moved, acts = rounds.carry_out(reading)
-        world.settle()
-        story.moved += [(world.clock.seconds, change_status) for change_status in moved]
+        planted_cluster.settle()
+        story.moved += [(planted_cluster.clock.seconds, change_status) for change_status in moved]
         story.most_at_once = max(story.most_at_once, sum(a.state == "under-way" for a in reading.acts))
         if reading.stops:
-            story.stops.append(world.clock.seconds)
-        if story.stops and world.clock.seconds - story.stops[-1] == 12 * STEP_SECONDS:
+            story.stops.append(planted_cluster.clock.seconds)
+        if story.stops and planted_cluster.clock.seconds - story.stops[-1] == 12 * STEP_SECONDS:
             service.resume(APPROVER)
-        world.clock.seconds += STEP_SECONDS
+        planted_cluster.clock.seconds += STEP_SECONDS
         is_idle = (
             not moved and not any(act.changes for act in acts) and not any(a.state == "under-way" for a in reading.acts)
         )
@@ -222,17 +224,21 @@ def played(world: PlantedWorld, most_rounds: int) -> HarmStory:
 @pytest.mark.slow
 @pytest.mark.parametrize("workloads", [8, *full(50)])
 def test_planted_harm_is_rolled_back_in_its_window_and_stops_everything(tmp_path: Path, workloads: int) -> None:
-    with planted(tmp_path, workloads) as world:
-        story = played(world, 40 + 6 * workloads)
+    with planted(tmp_path, workloads) as planted_cluster:
+        story = played(planted_cluster, 40 + 6 * workloads)
         requests: dict[str, set[str]] = {}
-        for pod in world.api.items(PODS):
+        for pod in planted_cluster.api.items(PODS):
             requests.setdefault(pod["metadata"]["labels"]["app"], set()).add(cpu_of(pod))
         # every harmed workload has what it had, every other one what was proposed, in all of its pods
-        assert requests == {name: {"1"} if name in world.harms else {"800m"} for name in requests}
+        assert requests == {name: {"1"} if name in planted_cluster.harms else {"800m"} for name in requests}
         # the canary is one of four pods: no other pod of a harmed workload was ever touched
-        assert {name: len(world.resized[name]) for name in world.harms} == dict.fromkeys(world.harms, 1)
-        harmful = [(at, one) for at, one in story.moved if one.state is ChangeState.ROLLED_BACK]
-        assert sorted(one.change.name for _, one in harmful) == sorted(world.harms)
+        assert {name: len(planted_cluster.resized[name]) for name in planted_cluster.harms} == dict.fromkeys(
+            planted_cluster.harms, 1
+        )
+        harmful = [
+            (at, moved_status) for at, moved_status in story.moved if moved_status.state is ChangeState.ROLLED_BACK
+        ]
+        assert sorted(moved_status.change.name for _, moved_status in harmful) == sorted(planted_cluster.harms)
         for at, change_status in harmful:
             # a verdict is due after the soak time, and a round comes every five minutes
             assert at - change_status.begun_seconds <= SOAK_MINUTES * 60 + 2 * STEP_SECONDS

@@ -157,7 +157,7 @@ def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("spec", "phrase"),
     [
         ({"mode": "Actt"}, "spec.mode: 'Actt' is not one of Act, Observe, Off; do you mean Act?"),
         ({"canaryShare": 2}, "spec.canaryShare: 2 is not a number from 0.01 to 1"),
@@ -173,10 +173,10 @@ def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
         ({"speed": 1}, "spec.speed: 1 is not a known field"),
     ],
 )
-def test_a_contradiction_is_refused_with_field_value_and_fix(spec: dict[str, Any], words: str) -> None:
+def test_a_contradiction_is_refused_with_field_value_and_fix(spec: dict[str, Any], phrase: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_policy(body(spec))
-    assert words in refused.value.message and refused.value.fix
+    assert phrase in refused.value.message and refused.value.fix
 
 
 def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowed() -> None:
@@ -192,11 +192,11 @@ def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowe
 
 
 def test_what_an_approver_agrees_to_is_the_whole_spec_of_this_object() -> None:
-    asked = {"mode": "Act", "atOnce": 2}
-    policy = parse_policy(body(asked))
-    assert parse_policy(body(dict(reversed(asked.items())))).digest == policy.digest
-    others = [parse_policy(body({**asked, "atOnce": 3})), parse_policy(body({"mode": "Act"}))]
-    again = body(asked)
+    spec = {"mode": "Act", "atOnce": 2}
+    policy = parse_policy(body(spec))
+    assert parse_policy(body(dict(reversed(spec.items())))).digest == policy.digest
+    others = [parse_policy(body({**spec, "atOnce": 3})), parse_policy(body({"mode": "Act"}))]
+    again = body(spec)
     again["metadata"]["uid"] = "made anew"
     others.append(parse_policy(again))
     assert policy.digest not in {other.digest for other in others}
@@ -218,7 +218,7 @@ def test_objectives_are_part_of_what_an_approver_agrees_to_and_are_missing_by_de
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("objectives", "phrase"),
     [
         ([objective(ceiling=1)], "spec.objectives[0]: 1.0 is not a share"),
         ([objective(ceiling=0)], "spec.objectives[0].ceiling: 0 "),
@@ -232,9 +232,11 @@ def test_objectives_are_part_of_what_an_approver_agrees_to_and_are_missing_by_de
         ([{"name": "errors"}], "spec.objectives[0]"),
     ],
 )
-def test_an_objective_that_cannot_be_asked_refuses_its_policy_in_words(made: list[dict[str, Any]], words: str) -> None:
-    refused = read_policy(body({"objectives": made}))
-    assert words in refused.refused and refused.mode is AutopilotMode.OFF
+def test_an_objective_that_cannot_be_asked_refuses_its_policy_in_words(
+    objectives: list[dict[str, Any]], phrase: str
+) -> None:
+    refused = read_policy(body({"objectives": objectives}))
+    assert phrase in refused.refused and refused.mode is AutopilotMode.OFF
 
 
 CRD = Path(__file__).resolve().parents[2] / "deploy/crds/autopilotpolicies.cotenant.dev.yaml"
@@ -260,10 +262,14 @@ def domains(of: type[Any]) -> dict[str, Any]:
 
 def test_the_api_server_takes_what_is_read_and_the_ceiling_has_the_same_bounds() -> None:
     served = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    read = {name: found for name, found in domains(PolicySpec).items() if name not in ("objectives", "selector")}
+    read = {
+        name: domain_read for name, domain_read in domains(PolicySpec).items() if name not in ("objectives", "selector")
+    }
     assert {name: domain(served["properties"][name], {}) for name in read} == read
     written = {field.name: field.encode_name for field in msgspec.structs.fields(PolicySpec)}
     # the ceiling has no bounds of its own for these: one is a constant, the other a map of shares
     unbounded = {"throttled_share", "largest_cut"}
-    ceiling = {written[name]: found for name, found in domains(CeilingSettings).items() if name not in unbounded}
+    ceiling = {
+        written[name]: domain_read for name, domain_read in domains(CeilingSettings).items() if name not in unbounded
+    }
     assert ceiling == {name: read[name] for name in ceiling}

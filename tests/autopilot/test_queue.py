@@ -275,7 +275,7 @@ CANDIDATES = st.dictionaries(
 )
 
 
-def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, int]) -> QueueCandidate:
+def candidate_of(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, int]) -> QueueCandidate:
     worth, confidence, urgent, mode, at_once = terms
     limits = structs.replace(LIMITS, at_once=at_once, ways=[Way.ROLL_OUT])
     policy = f"{workload.namespace}/p"
@@ -291,7 +291,7 @@ def test_limits_hold_and_everybody_is_answered_once(
     at_once: int,
     halted: bool,
 ) -> None:
-    candidates = tuple(made(workload, one) for workload, one in terms.items())
+    candidates = tuple(candidate_of(workload, values) for workload, values in terms.items())
     under_way = {a.workload for a in acts if a.state is ActState.UNDER_WAY}
     halt = Halt(Reason.AUTOPILOT_STOPPED, "x") if halted else None
     inputs = RoundInputs(NOW, candidates, tuple(acts), frozenset(under_way), halt=halt, at_once=at_once)

@@ -55,7 +55,8 @@ def test_a_missing_right_is_the_gap_of_its_policy_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(-1.0, "at once"), (0.0, "at once"), (0.2, "in 1 s"), (59.5, "in 1 min"), (7200.0, "in 2 h")]
+    ("seconds", "duration"),
+    [(-1.0, "at once"), (0.0, "at once"), (0.2, "in 1 s"), (59.5, "in 1 min"), (7200.0, "in 2 h")],
 )
-def test_what_waits_never_waits_for_nothing(seconds: float, words: str) -> None:
-    assert in_time(seconds) == words
+def test_what_waits_never_waits_for_nothing(seconds: float, duration: str) -> None:
+    assert in_time(seconds) == duration

@@ -36,25 +36,25 @@ WEB = WorkloadRef(NAMESPACE, "Deployment", "web")
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
-def start_pod(scene: EmbeddedAutopilot, name: str) -> None:
+def start_pod(cluster: EmbeddedAutopilot, name: str) -> None:
     """A pod of `web` whose container has just begun to run."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d4b", "uid": "r", "controller": True}
     meta = {"name": name, "labels": {"app": "web", "pod-template-hash": "7d4b"}, "ownerReferences": [owner]}
     body = {"containers": [{"name": "app", "image": "i", "resources": RESOURCES}], "nodeName": "n1"}
-    scene.api.create(PODS, {"metadata": meta, "spec": body})
-    begun = datetime.fromtimestamp(NOW, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    write_status(scene, name, {"startTime": begun, "conditions": [{"type": "Ready", "status": "False"}]})
+    cluster.api.create(PODS, {"metadata": meta, "spec": body})
+    start_time = datetime.fromtimestamp(NOW, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    write_status(cluster, name, {"startTime": start_time, "conditions": [{"type": "Ready", "status": "False"}]})
 
 
-def write_status(scene: EmbeddedAutopilot, name: str, status: dict[str, Any]) -> None:
+def write_status(cluster: EmbeddedAutopilot, name: str, status: dict[str, Any]) -> None:
     running = {"phase": "Running", "containerStatuses": [{"name": "app", "state": {"running": {}}}]}
     patch = [{"op": "add", "path": "/status", "value": running | status}]
-    scene.api.patch(f"{PODS}/{name}/status", patch, kind="json")
+    cluster.api.patch(f"{PODS}/{name}/status", patch, kind="json")
 
 
-def cpus(scene: EmbeddedAutopilot) -> dict[str, str]:
+def cpus(cluster: EmbeddedAutopilot) -> dict[str, str]:
     """CPU request of each pod."""
-    pods = scene.api.items(PODS)
+    pods = cluster.api.items(PODS)
     return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in pods}
 
 
@@ -62,7 +62,7 @@ def cpus(scene: EmbeddedAutopilot) -> dict[str, str]:
 class Looks:
     """Looks at starting pods of `web`, each on the ledger as it is."""
 
-    scene: EmbeddedAutopilot
+    cluster: EmbeddedAutopilot
     config: ActConfig
     paused: Callable[[], str] | None = None
     workloads: tuple[WorkloadRef, ...] = (WEB,)
@@ -83,89 +83,89 @@ class Looks:
         return self._starts.step(RoundReading(NOW, queue=queue), history)
 
 
-def config_of(scene: EmbeddedAutopilot, folder: Path) -> ActConfig:
+def config_of(cluster: EmbeddedAutopilot, folder: Path) -> ActConfig:
     """By the rights of the kubeconfig as it is at each look."""
 
     def access(who: Person) -> AbstractContextManager[KubeClient]:
-        return kubeconfig_door(scene.settings.kube)(who)
+        return kubeconfig_door(cluster.settings.kube)(who)
 
-    return ActConfig(access, folder / "ledger.db", scene.clock, scene.settings)
+    return ActConfig(access, folder / "ledger.db", cluster.clock, cluster.settings)
 
 
-def become_ready(scene: EmbeddedAutopilot, name: str) -> None:
+def become_ready(cluster: EmbeddedAutopilot, name: str) -> None:
     """A minute ago: its start is over."""
     ready = datetime.fromtimestamp(NOW - 60, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    write_status(scene, name, {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ready}]})
+    write_status(cluster, name, {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": ready}]})
 
 
 def test_a_pause_in_the_middle_of_a_look_holds_the_starts_that_are_left_and_nothing_that_goes_back(
     tmp_path: Path,
 ) -> None:
-    with embedded(tmp_path) as scene:
-        config = config_of(scene, tmp_path)
+    with embedded(tmp_path) as cluster:
+        config = config_of(cluster, tmp_path)
         switch = Acts(config)
 
         def paused_once_asked() -> str:
-            answer = switch.paused()
+            reason = switch.paused()
             with config.access(APPROVER) as client:
-                write = switch_write(scene.settings.manager.namespace, "incident")
+                write = switch_write(cluster.settings.manager.namespace, "incident")
                 Writer(client, FIELD_MANAGER).send(write)
-            return answer
+            return reason
 
         for name in ("web-7d4b-0", "web-7d4b-1"):
-            start_pod(scene, name)
-        looks = Looks(scene, config, paused_once_asked)
+            start_pod(cluster, name)
+        looks = Looks(cluster, config, paused_once_asked)
         assert [step.event for step in looks.step()] == ["autopilot-boosted"]
         # 2 x 1000m is less than what its starts used
-        assert cpus(scene) == {"web-7d4b-0": "2", "web-7d4b-1": "1"}
+        assert cpus(cluster) == {"web-7d4b-0": "2", "web-7d4b-1": "1"}
 
-        become_ready(scene, "web-7d4b-0")
+        become_ready(cluster, "web-7d4b-0")
         assert [step.event for step in looks.step()] == ["autopilot-boost-ended"]
-        assert cpus(scene) == {"web-7d4b-0": "1", "web-7d4b-1": "1"}
+        assert cpus(cluster) == {"web-7d4b-0": "1", "web-7d4b-1": "1"}
 
-        scene.service().resume(APPROVER)
-        assert [step.words for step in Looks(scene, config).step()] == ["pod web-7d4b-1 starts"]
+        cluster.service().resume(APPROVER)
+        assert [step.words for step in Looks(cluster, config).step()] == ["pod web-7d4b-1 starts"]
 
 
 def test_what_the_server_does_not_let_go_back_is_tried_less_and_less_often(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        looks = Looks(scene, config_of(scene, tmp_path))
-        start_pod(scene, "web-7d4b-0")
+    with embedded(tmp_path) as cluster:
+        looks = Looks(cluster, config_of(cluster, tmp_path))
+        start_pod(cluster, "web-7d4b-0")
         assert [step.event for step in looks.step()] == ["autopilot-boosted"]
-        become_ready(scene, "web-7d4b-0")
+        become_ready(cluster, "web-7d4b-0")
 
         reads = AccessRule(("get", "list"), ("", "apps"), ("pods", "replicasets", "deployments", "configmaps"))
-        token = scene.server.account("looker", Account("looker", (reads,)))
-        kubeconfig = Path(scene.settings.kube.kubeconfig)
-        scene.server.write_kubeconfig(kubeconfig, token=token)
+        token = cluster.server.account("looker", Account("looker", (reads,)))
+        kubeconfig = Path(cluster.settings.kube.kubeconfig)
+        cluster.server.write_kubeconfig(kubeconfig, token=token)
         tries = []
         for second in range(0, 60, 5):
-            scene.clock.seconds = NOW + second
+            cluster.clock.seconds = NOW + second
             if looks.step():
                 tries.append(second)
         # a rest of 10 s, then of 20 s, then of 40 s
         assert tries == [0, 10, 30]
-        assert cpus(scene) == {"web-7d4b-0": "2"}
+        assert cpus(cluster) == {"web-7d4b-0": "2"}
 
-        scene.server.write_kubeconfig(kubeconfig)
-        scene.clock.seconds = NOW + 70
+        cluster.server.write_kubeconfig(kubeconfig)
+        cluster.clock.seconds = NOW + 70
         assert [step.words for step in looks.step()] == ["the pod is ready"]
-        assert cpus(scene) == {"web-7d4b-0": "1"}
+        assert cpus(cluster) == {"web-7d4b-0": "1"}
 
 
 def test_a_namespace_whose_pods_may_not_be_listed_holds_up_no_start_of_another_one(tmp_path: Path) -> None:
-    with embedded(tmp_path) as scene:
-        here = AccessRule(("*",), ("*",), ("*",), (NAMESPACE, scene.settings.manager.namespace))
+    with embedded(tmp_path) as cluster:
+        here = AccessRule(("*",), ("*",), ("*",), (NAMESPACE, cluster.settings.manager.namespace))
         identity = AccessRule(("create",), ("authentication.k8s.io",), ("selfsubjectreviews",))
-        token = scene.server.account("manager", Account("manager", (here, identity)))
-        scene.server.write_kubeconfig(Path(scene.settings.kube.kubeconfig), token=token)
-        start_pod(scene, "web-7d4b-0")
+        token = cluster.server.account("manager", Account("manager", (here, identity)))
+        cluster.server.write_kubeconfig(Path(cluster.settings.kube.kubeconfig), token=token)
+        start_pod(cluster, "web-7d4b-0")
         closed = WorkloadRef("closed", "Deployment", "api")  # the first one by its name
-        looks = Looks(scene, config_of(scene, tmp_path), workloads=(closed, WEB))
+        looks = Looks(cluster, config_of(cluster, tmp_path), workloads=(closed, WEB))
         assert [step.words for step in looks.step()] == ["pod web-7d4b-0 starts"]
-        become_ready(scene, "web-7d4b-0")
+        become_ready(cluster, "web-7d4b-0")
         assert [step.words for step in looks.step()] == ["the pod is ready"]
-        assert cpus(scene) == {"web-7d4b-0": "1"}
+        assert cpus(cluster) == {"web-7d4b-0": "1"}
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1e5))

@@ -74,8 +74,8 @@ def pod(
     }
 
 
-def begun(one: Mapping[str, Any], aim: StartAim = AIM, spared: tuple[str, ...] = ()) -> list[BoostStep]:
-    return list(beginnings([one], aim, spared, NOW, LONGEST))
+def begin_steps(pod_body: Mapping[str, Any], aim: StartAim = AIM, spared: tuple[str, ...] = ()) -> list[BoostStep]:
+    return list(beginnings([pod_body], aim, spared, NOW, LONGEST))
 
 
 def amounts(step: BoostStep) -> tuple[int, int | None]:
@@ -99,12 +99,12 @@ def amounts(step: BoostStep) -> tuple[int, int | None]:
 def test_a_starting_pod_gets_what_its_starts_used_up_to_the_policys_factor(
     cpu: str, limit: str | None, factor: float, after: tuple[int, int | None] | None
 ) -> None:
-    steps = begun(pod(cpu, limit), replace(AIM, factor=factor))
+    steps = begin_steps(pod(cpu, limit), replace(AIM, factor=factor))
     assert [amounts(step) for step in steps] == ([after] if after else [])
 
 
 @pytest.mark.parametrize(
-    ("one", "spared"),
+    ("pod_body", "spared"),
     [
         (pod(ready_seconds=NOW - 1), ()),
         (pod(running=False), ()),
@@ -113,9 +113,9 @@ def test_a_starting_pod_gets_what_its_starts_used_up_to_the_policys_factor(
     ],
 )
 def test_a_pod_that_is_ready_not_running_old_or_spared_gets_nothing(
-    one: dict[str, Any], spared: tuple[str, ...]
+    pod_body: dict[str, Any], spared: tuple[str, ...]
 ) -> None:
-    assert begun(one, spared=spared) == []
+    assert begin_steps(pod_body, spared=spared) == []
 
 
 def test_a_pod_whose_class_would_change_or_which_would_restart_gets_nothing() -> None:
@@ -124,7 +124,7 @@ def test_a_pod_whose_class_would_change_or_which_would_restart_gets_nothing() ->
     nearly_guaranteed = pod("500m", "1")
     nearly_guaranteed["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi"
     # request and limit would both be 1500m, and memory's are the same: Burstable would turn into Guaranteed
-    assert begun(restarts) == begun(nearly_guaranteed) == []
+    assert begin_steps(restarts) == begin_steps(nearly_guaranteed) == []
 
 
 def boosted(step: BoostStep, **status: Any) -> dict[str, Any]:
@@ -135,12 +135,12 @@ def boosted(step: BoostStep, **status: Any) -> dict[str, Any]:
     return after
 
 
-def ended(one: dict[str, Any], boost: PodBoost, now: float = NOW) -> list[BoostStep]:
-    return list(endings([one], [boost], now, LONGEST))
+def ended(pod_body: dict[str, Any], boost: PodBoost, now: float = NOW) -> list[BoostStep]:
+    return list(endings([pod_body], [boost], now, LONGEST))
 
 
 def test_it_goes_back_once_the_pod_has_been_ready_for_a_minute_or_takes_too_long() -> None:
-    (step,) = begun(pod())
+    (step,) = begin_steps(pod())
     assert ended(boosted(step), step.boost) == []
     assert ended(boosted(step, ready_seconds=NOW - 59), step.boost) == []
     (back,) = ended(boosted(step, ready_seconds=NOW - 60), step.boost)
@@ -152,10 +152,10 @@ def test_it_goes_back_once_the_pod_has_been_ready_for_a_minute_or_takes_too_long
 
 
 def test_what_somebody_has_changed_since_or_what_is_gone_is_not_written() -> None:
-    (step,) = begun(pod())
+    (step,) = begin_steps(pod())
     (other,) = ended(pod("700m", ready_seconds=NOW - 100), step.boost)
     assert other.patch is None and "the pod no longer has the CPU that the autopilot gave it" in other.words
-    assert [(gone.patch, gone.words) for gone in ended(pod(uid="q"), step.boost)] == [(None, "the pod is gone")]
+    assert [(ending.patch, ending.words) for ending in ended(pod(uid="q"), step.boost)] == [(None, "the pod is gone")]
 
 
 def pending(step: BoostStep, reason: str, **status: Any) -> dict[str, Any]:
@@ -167,13 +167,13 @@ def pending(step: BoostStep, reason: str, **status: Any) -> dict[str, Any]:
 
 
 def test_what_its_node_can_never_give_goes_back_at_once() -> None:
-    (step,) = begun(pod())
+    (step,) = begin_steps(pod())
     (back,) = ended(pending(step, "Infeasible"), step.boost)
     assert back.patch is not None and "no room" in back.words
 
 
 def test_what_its_node_has_put_off_waits_as_long_as_a_start_lasts_and_then_goes_back() -> None:
-    (step,) = begun(pod())
+    (step,) = begin_steps(pod())
     assert ended(pending(step, "Deferred"), step.boost, NOW + LONGEST - 1) == []
     for late in (ended(pending(step, "Deferred"), step.boost, NOW + LONGEST),
                  ended(pending(step, "Deferred", ready_seconds=NOW - 60), step.boost)):  # fmt: skip
@@ -190,8 +190,8 @@ def test_nothing_is_ever_lowered_or_given_beyond_the_factor_and_what_starts_used
 ) -> None:
     if limit is not None and limit < request:
         limit = request
-    one = pod(f"{request}m", f"{limit}m" if limit else None)
-    for step in begun(one, StartAim(WEB, "w", {"app": highest}, factor)):
+    starting_pod = pod(f"{request}m", f"{limit}m" if limit else None)
+    for step in begin_steps(starting_pod, StartAim(WEB, "w", {"app": highest}, factor)):
         new_request, new_limit = amounts(step)
         assert request <= new_request <= max(request, min(highest, request * factor))
         assert (new_limit is None) == (limit is None)

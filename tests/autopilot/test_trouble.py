@@ -57,7 +57,7 @@ def matrix(*series: tuple[dict[str, str], str]) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("answer", "words"),
+    ("sample", "trouble"),
     [
         (matrix(), ""),
         (matrix(({}, "0"), ({"zone": "a"}, "-1"), ({"zone": "b"}, "NaN")), ""),
@@ -68,9 +68,9 @@ def matrix(*series: tuple[dict[str, str], str]) -> Any:
         (matrix(({}, "+Inf")), "autopilot.trouble_query reports trouble, value inf"),
     ],
 )
-def test_a_value_above_nothing_is_trouble(answer: Any, words: str) -> None:
-    with answering(200, answer) as url:
-        assert asked_trouble(settings("q", url), NOW) == words
+def test_a_value_above_nothing_is_trouble(sample: Any, trouble: str) -> None:
+    with answering(200, sample) as url:
+        assert asked_trouble(settings("q", url), NOW) == trouble
 
 
 @pytest.mark.parametrize("status", [403, 422, 503])

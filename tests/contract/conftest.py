@@ -28,12 +28,12 @@ def embedded() -> Iterator[EmbeddedServer]:
 def server(request: pytest.FixtureRequest) -> Target:
     """One server with the test's CRD."""
     if request.param == "embedded":
-        found = embedded_target(request.getfixturevalue("embedded"))
+        contract_target = embedded_target(request.getfixturevalue("embedded"))
     else:
         plane = "control_plane" if request.param == "real" else "next_control_plane"
-        found = real_target(request.getfixturevalue(plane))
-    serve_widgets(found.admin)
-    return found
+        contract_target = real_target(request.getfixturevalue(plane))
+    serve_widgets(contract_target.admin)
+    return contract_target
 
 
 @pytest.fixture

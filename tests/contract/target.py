@@ -103,8 +103,8 @@ def embedded_target(server: EmbeddedServer) -> Target:
         return embedded_api(server)
 
     def user(name: str, rules: list[Json]) -> Api:
-        held = tuple(AccessRule(tuple(r["verbs"]), tuple(r["apiGroups"]), tuple(r["resources"])) for r in rules)
-        return embedded_api(server, server.account(name, Account(name, held)))
+        access_rules = tuple(AccessRule(tuple(r["verbs"]), tuple(r["apiGroups"]), tuple(r["resources"])) for r in rules)
+        return embedded_api(server, server.account(name, Account(name, access_rules)))
 
     return Target("embedded", api, server.state.compact, user)
 

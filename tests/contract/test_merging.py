@@ -36,7 +36,7 @@ def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
 def keyed(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Json]]:
     """Lists of objects with different names."""
     item = st.builds(lambda name, rest: {"name": name, **rest}, LETTERS, some(**fields))
-    return st.lists(item, max_size=3, unique_by=lambda one: one["name"])
+    return st.lists(item, max_size=3, unique_by=lambda keyed_item: keyed_item["name"])
 
 
 LABELS = st.dictionaries(LETTERS, WORDS, max_size=2)
@@ -66,9 +66,9 @@ PORTS = st.lists(st.sampled_from([80, 81]), max_size=2, unique=True)
 
 def deployment(containers: list[Json], ports: list[int], labels: dict[str, str]) -> Json:
     """A whole Deployment: each container with an image, the first with ports."""
-    whole = [{"image": "x", **one} for one in containers or [{"name": "a"}]]
-    whole[0] = {**whole[0], "ports": [{"containerPort": port} for port in ports]}
-    spec = {"containers": whole}
+    full_containers = [{"image": "x", **container} for container in containers or [{"name": "a"}]]
+    full_containers[0] = {**full_containers[0], "ports": [{"containerPort": port} for port in ports]}
+    spec = {"containers": full_containers}
     template = {"metadata": {"labels": {"app": "d", **labels}}, "spec": spec}
     body = {"replicas": 0, "selector": {"matchLabels": {"app": "d"}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "NAME"}, "spec": body}
@@ -103,14 +103,14 @@ def shape(value: Any, kind: str) -> Any:
     return {k: shape(v, kind) for k, v in value.items() if k not in left_out}
 
 
-def seen(target: Target, kind: str, steps: list[tuple[str, bool, Json]]) -> list[Any]:
+def apply_answers(target: Target, kind: str, steps: list[tuple[str, bool, Json]]) -> list[Any]:
     """What each apply of a sequence is answered: the object and its owners, or the conflicts."""
     name = f"m{next(NAMES)}"
     answers: list[Any] = []
     for manager, force, body in steps:
-        named = {**body, "metadata": {**body["metadata"], "name": name}}
+        named_body = {**body, "metadata": {**body["metadata"], "name": name}}
         try:
-            live = target.apply(target.path(kind, name), named, manager, force=str(force).lower())
+            live = target.apply(target.path(kind, name), named_body, manager, force=str(force).lower())
         except ApiError as error:
             causes = {(c["field"], c["message"]) for c in error.body.get("details", {}).get("causes", ())}
             answers.append((error.status, causes if error.status == 409 else None))
@@ -119,8 +119,8 @@ def seen(target: Target, kind: str, steps: list[tuple[str, bool, Json]]) -> list
         owners = {m["manager"]: m["fieldsV1"] for m in entries if m["manager"] in MANAGERS}
         content = {key: live[key] for key in ("data", "spec") if key in live}
         keys = ("labels",) if kind.endswith("deployments") else ("labels", "annotations", "generation")
-        said = {key: live["metadata"].get(key) for key in keys}  # a Deployment's controller annotates it meanwhile
-        answers.append((shape(content, kind), said, owners))
+        marks = {key: live["metadata"].get(key) for key in keys}  # a Deployment's controller annotates it meanwhile
+        answers.append((shape(content, kind), marks, owners))
     return answers
 
 
@@ -131,7 +131,7 @@ def test_any_sequence_of_applies_has_the_same_result_on_both_servers(both: list[
     @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
     @given(st.lists(step, min_size=2, max_size=6))
     def agree(steps: list[tuple[str, bool, Json]]) -> None:
-        embedded, real = (seen(target, kind, steps) for target in both)
+        embedded, real = (apply_answers(target, kind, steps) for target in both)
         assert embedded == real
 
     agree()

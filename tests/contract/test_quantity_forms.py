@@ -40,6 +40,8 @@ def test_a_port_and_a_share_are_no_quantities(target: Target) -> None:
     template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [container]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "a"}}, "template": template}
     spec["strategy"] = {"rollingUpdate": {"maxSurge": 1000, "maxUnavailable": "25%"}}
-    made = target.admin.create(target.path("apps/v1/deployments"), {"metadata": {"name": "a"}, "spec": spec})["spec"]
-    assert made["strategy"]["rollingUpdate"] == {"maxSurge": 1000, "maxUnavailable": "25%"}
-    assert made["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["port"] == 1000
+    deployment_spec = target.admin.create(
+        target.path("apps/v1/deployments"), {"metadata": {"name": "a"}, "spec": spec}
+    )["spec"]
+    assert deployment_spec["strategy"]["rollingUpdate"] == {"maxSurge": 1000, "maxUnavailable": "25%"}
+    assert deployment_spec["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["port"] == 1000

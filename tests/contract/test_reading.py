@@ -27,14 +27,14 @@ def own(target: Target) -> dict[str, str]:
     return {"fieldSelector": "metadata.name!=kube-root-ca.crt"}
 
 
-def events(target: Target, query: Json, wanted: int) -> list[tuple[str, str]]:
+def events(target: Target, query: Json, count: int) -> list[tuple[str, str]]:
     """The first events of a watch as (type, name)."""
-    found = []
+    events_seen = []
     for event in target.api().watch(target.path("configmaps"), timeoutSeconds="60", **query):
-        found.append((event["type"], event["object"]["metadata"]["name"]))
-        if len(found) == wanted:
+        events_seen.append((event["type"], event["object"]["metadata"]["name"]))
+        if len(events_seen) == count:
             break
-    return found
+    return events_seen
 
 
 def test_pages_of_a_list_follow_each_other_without_gap_or_repetition(target: Target) -> None:
@@ -53,9 +53,9 @@ def test_pages_of_a_list_follow_each_other_without_gap_or_repetition(target: Tar
 
 def test_a_page_says_how_many_remain(target: Target) -> None:
     fill(target, 5)
-    whole = target.admin.get(target.path("configmaps"))
+    all_maps = target.admin.get(target.path("configmaps"))
     page = target.admin.get(target.path("configmaps"), limit="2")
-    assert page["metadata"]["remainingItemCount"] == len(whole["items"]) - 2
+    assert page["metadata"]["remainingItemCount"] == len(all_maps["items"]) - 2
 
 
 def test_later_pages_show_the_moment_of_the_first(target: Target) -> None:
@@ -84,8 +84,8 @@ def test_a_token_of_a_forgotten_list_is_gone_with_410(target: Target) -> None:
 
 def older(token: str) -> str:
     """The real server itself remembers for a while what etcd has forgotten, but nothing from before the kind was."""
-    held = json.loads(base64.urlsafe_b64decode(token + "=="))
-    return base64.urlsafe_b64encode(json.dumps({**held, "rv": 2}).encode()).decode().rstrip("=")
+    position = json.loads(base64.urlsafe_b64decode(token + "=="))
+    return base64.urlsafe_b64encode(json.dumps({**position, "rv": 2}).encode()).decode().rstrip("=")
 
 
 def test_a_token_that_is_none_is_refused_with_400(target: Target) -> None:
@@ -159,8 +159,8 @@ def test_a_watch_from_a_version_tells_each_later_change_in_order_and_once(target
     target.apply(f"{path}/c0", config_map("c0", {"n": "5"}))
     target.apply(f"{path}/new", config_map("new", {}))
     target.admin.delete(f"{path}/c1")
-    found = events(target, {"resourceVersion": since, **own(target)}, 3)
-    assert found == [("MODIFIED", "c0"), ("ADDED", "new"), ("DELETED", "c1")]
+    watch_events = events(target, {"resourceVersion": since, **own(target)}, 3)
+    assert watch_events == [("MODIFIED", "c0"), ("ADDED", "new"), ("DELETED", "c1")]
 
 
 @pytest.mark.server
@@ -205,9 +205,9 @@ def test_an_object_that_leaves_the_selection_is_told_as_deleted_and_one_that_ent
     stream = target.api().watch(
         target.path("configmaps"), resourceVersion=since, labelSelector="app=web", timeoutSeconds="60"
     )
-    told = [(event["type"], event["object"]["data"]["n"]) for _, event in zip(range(3), stream, strict=False)]
+    versions = [(event["type"], event["object"]["data"]["n"]) for _, event in zip(range(3), stream, strict=False)]
     # the deletion shows the object as it was when it still was selected; "3" happened outside of the selection
-    assert told == [("DELETED", "1"), ("ADDED", "4"), ("MODIFIED", "5")]
+    assert versions == [("DELETED", "1"), ("ADDED", "4"), ("MODIFIED", "5")]
 
 
 @pytest.mark.slow
@@ -227,14 +227,14 @@ def test_a_bookmark_near_the_end_of_a_watch_tells_the_version_that_was_reached(t
     writer.start()
     try:
         query = {"resourceVersion": since, "allowWatchBookmarks": "true", "timeoutSeconds": "5"}
-        found = list(target.api().watch(path, fieldSelector="metadata.name=c0", **query))
+        watch_events = list(target.api().watch(path, fieldSelector="metadata.name=c0", **query))
     finally:
         done.set()
         writer.join()
     # the changes were outside of the selection, so that nothing but the bookmark tells of them
-    assert {event["type"] for event in found} == {"BOOKMARK"}
-    assert found[-1]["object"]["kind"] == "ConfigMap"
-    assert int(found[-1]["object"]["metadata"]["resourceVersion"]) > int(since)
+    assert {event["type"] for event in watch_events} == {"BOOKMARK"}
+    assert watch_events[-1]["object"]["kind"] == "ConfigMap"
+    assert int(watch_events[-1]["object"]["metadata"]["resourceVersion"]) > int(since)
 
 
 @pytest.mark.server

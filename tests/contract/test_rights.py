@@ -22,8 +22,8 @@ def allowed(api: Api, verb: str, resource: str, group: str = "", namespace: str 
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": {**attributes, "subresource": subresource}},
     }
-    answer: Any = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
-    return bool(answer["status"]["allowed"])
+    reply: Any = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+    return bool(reply["status"]["allowed"])
 
 
 def test_who_may_read_may_not_write_and_is_told_what_is_missing(target: Target) -> None:

@@ -28,8 +28,8 @@ def test_every_built_in_field_is_that_of_the_real_server(control_plane: ControlP
 
 
 def real_type(kind: ApiKind, types: dict[str, Any]) -> dict[str, Any]:
-    wanted = {"group": kind.group, "version": kind.version, "kind": kind.name}
-    return next(t for t in types.values() if wanted in t.get("x-kubernetes-group-version-kind", ()))
+    type_kind = {"group": kind.group, "version": kind.version, "kind": kind.name}
+    return next(t for t in types.values() if type_kind in t.get("x-kubernetes-group-version-kind", ()))
 
 
 def differing(mine: FieldSchema, real: dict[str, Any], types: dict[str, Any], at: str) -> Iterator[str]:
@@ -61,9 +61,9 @@ def differing(mine: FieldSchema, real: dict[str, Any], types: dict[str, Any], at
 
 def resolved(real: dict[str, Any], types: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """(short name, type) behind a reference."""
-    for one in [real, *real.get("allOf", ())]:
-        if "$ref" in one:
-            name = one["$ref"].rpartition("/")[2]
+    for part in [real, *real.get("allOf", ())]:
+        if "$ref" in part:
+            name = part["$ref"].rpartition("/")[2]
             return name.rpartition(".")[2], types[name]
     return "", real
 
@@ -71,8 +71,8 @@ def resolved(real: dict[str, Any], types: dict[str, Any]) -> tuple[str, dict[str
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.resource)
 def test_each_built_in_kind_is_discovered_alike(control_plane: ControlPlane, kind: ApiKind) -> None:
     root = f"/apis/{kind.api_version}" if kind.group else "/api/v1"
-    listed = {one["name"]: one for one in control_plane.api().get(root)["resources"]}
-    found = listed[kind.plural]
-    assert (found["kind"], found["namespaced"]) == (kind.name, kind.namespaced)
-    assert set(found.get("shortNames", ())) == set(kind.short_names)
+    listed = {resource["name"]: resource for resource in control_plane.api().get(root)["resources"]}
+    discovered = listed[kind.plural]
+    assert (discovered["kind"], discovered["namespaced"]) == (kind.name, kind.namespaced)
+    assert set(discovered.get("shortNames", ())) == set(kind.short_names)
     assert {f"{kind.plural}/{name}" for name in kind.subresources} <= listed.keys()

@@ -120,10 +120,14 @@ def test_containers_are_merged_by_name_and_their_variables_too(target: Target) -
     [both] = target.apply(path, partial, "two")["spec"]["template"]["spec"]["containers"]
     assert both["image"] == "x"
     assert both["resources"] == {"requests": {"cpu": "100m"}}
-    assert {one["name"] for one in both["env"]} == {"A", "B"}
+    assert {variable["name"] for variable in both["env"]} == {"A", "B"}
     partial["spec"]["template"]["spec"]["containers"] = []
-    [left] = target.apply(path, partial, "two")["spec"]["template"]["spec"]["containers"]
-    assert (left["image"], left.get("resources", {}), left["env"]) == ("x", {}, [{"name": "A", "value": "1"}])
+    [container] = target.apply(path, partial, "two")["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container.get("resources", {}), container["env"]) == (
+        "x",
+        {},
+        [{"name": "A", "value": "1"}],
+    )
 
 
 def test_an_apply_that_changes_nothing_writes_nothing(target: Target) -> None:
@@ -456,8 +460,8 @@ def test_a_built_in_object_with_a_value_of_the_wrong_type_is_400(target: Target)
 def test_generation_counts_changes_of_the_spec_and_of_nothing_else(target: Target) -> None:
     path = target.path("widgets", "w")
 
-    def generation(answer: Json) -> int:
-        return int(answer["metadata"]["generation"])
+    def generation(applied: Json) -> int:
+        return int(applied["metadata"]["generation"])
 
     assert generation(target.apply(path, widget("w", {"size": 1}))) == 1
     assert generation(target.apply(path, widget("w", {"size": 1}, labels={"x": "y"}))) == 1

@@ -53,7 +53,7 @@ class Written:
     def add(self, second: float, who: str, verb: str, what: str, name: str, **more: Any) -> None:
         """An answered request. more: stored, sent, namespace, credential, code."""
         resource, _, subresource = what.partition("/")
-        answer = more.get("stored") or {"kind": "Status", "status": "Success"}
+        response = more.get("stored") or {"kind": "Status", "status": "Success"}
         user: Json = {"username": who}
         if credential := more.get("credential"):
             user["extra"] = {CREDENTIAL: [credential]}
@@ -73,7 +73,7 @@ class Written:
                 "objectRef": {key: value for key, value in target.items() if value},
                 "responseStatus": {"code": more.get("code", 200)},
                 "requestObject": more.get("sent"),
-                "responseObject": answer,
+                "responseObject": response,
                 "requestReceivedTimestamp": stamp(second),
                 "stageTimestamp": stamp(second + 0.01),
             }
@@ -130,11 +130,11 @@ def bind(run: Written, second: float, name: str) -> None:
 
 def delete(run: Written, second: float, body: Json, who: str = MANAGER) -> None:
     """A pod is deleted, and gone at once."""
-    gone = {
+    status = {
         **body,
         "metadata": {**body["metadata"], "deletionTimestamp": stamp(second), "deletionGracePeriodSeconds": 0},
     }
-    more = {"namespace": "shop", "stored": gone}
+    more = {"namespace": "shop", "stored": status}
     name = body["metadata"]["name"]
     if who == MANAGER:
         run.managed(second, "delete", "pods", name, **more)
@@ -144,8 +144,8 @@ def delete(run: Written, second: float, body: Json, who: str = MANAGER) -> None:
 
 def node(lent: Json | None = None) -> Json:
     """n1 of 16 cores, 64 GiB and 110 pods, with what it lends."""
-    whole = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-    status = {"capacity": whole, "allocatable": {**whole, **(lent or {})}}
+    amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+    status = {"capacity": amounts, "allocatable": {**amounts, **(lent or {})}}
     return {"kind": "Node", "metadata": {"name": "n1"}, "status": status}
 
 

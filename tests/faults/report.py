@@ -63,7 +63,7 @@ def names(test: str, run: str) -> bool:
     return run == test or ("::" not in test and run.partition("::")[0] == test)
 
 
-def seen(row: Row, ended: Mapping[str, int]) -> str:
+def outcome_text(row: Row, ended: Mapping[str, int]) -> str:
     """What was seen, in words."""
     parts = [f"{ended[how]} {how}" for how in ("passed", "failed", "skipped") if ended.get(how)]
     if row.tests and not parts:
@@ -102,7 +102,7 @@ def page(table: Sequence[Row], run: Sequence[Outcome], made_by: str) -> str:
             row.fault,
             row.where,
             row.expected,
-            seen(row, ended[row.number]),
+            outcome_text(row, ended[row.number]),
             lost(row, ended[row.number]),
         )
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -113,12 +113,12 @@ def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 
-def main(words: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     table = rows()
-    if words == ["--tests"]:
+    if arguments == ["--tests"]:
         print(*sorted({test for row in table for test in row.tests}), sep="\n")
         return 0
-    (file,) = words
+    (file,) = arguments
     PAGE.write_text(page(table, outcomes(Path(file).read_text()), f"{commit()}, {machine()}"))
     print(f"written: {PAGE.relative_to(ROOT)}")
     return 0

@@ -45,11 +45,11 @@ class Row:
 def rows() -> list[Row]:
     """The table, in its order."""
     document = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    found = []
+    all_rows = []
     for fields in document["fault"]:
         tests, benches = (tuple(fields.pop(name, ())) for name in ("tests", "benches"))
-        found.append(Row(**fields, tests=tests, benches=benches))
-    return found
+        all_rows.append(Row(**fields, tests=tests, benches=benches))
+    return all_rows
 
 
 def missing(row: Row) -> list[str]:
@@ -70,5 +70,5 @@ def functions(path: str) -> frozenset[str]:
     if not file.is_file():
         return frozenset()
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    found = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    return frozenset(name for name in found if name.startswith("test_"))
+    function_names = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return frozenset(name for name in function_names if name.startswith("test_"))

@@ -59,11 +59,11 @@ def test_no_answer_of_a_source_sends_a_question_elsewhere() -> None:
                     handler.raw(status, b"", Location=location)
 
                 client, source.once = Client(settings), [away]
-                asked = len(source.requests)
+                request_count = len(source.requests)
                 with pytest.raises(SourceError):
                     client.names(0, 1)
                 client.close()
-                assert len(source.requests) == asked + 1, (status, location)
+                assert len(source.requests) == request_count + 1, (status, location)
         assert other.requests == []
 
 
@@ -137,8 +137,8 @@ def test_nothing_that_is_read_can_hold_code() -> None:
     assert len(product) > 500, "hardly any module was read: the test proves little"
     suspects = {file: text for file, text in product.items() if HINT.search(text)}
     assert suspects
-    found = {file: bad for file, text in suspects.items() if (bad := list(dangers(ast.parse(text))))}
-    assert found == {}
+    dangers_by_file = {file: bad for file, text in suspects.items() if (bad := list(dangers(ast.parse(text))))}
+    assert dangers_by_file == {}
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,12 @@ class ThreeMembers(ControlPlane):
         self.etcd_url = ",".join(clients)
         cluster = ",".join(f"m{number}={peer}" for number, peer in enumerate(peers))
         for number, (client, peer) in enumerate(zip(clients, peers, strict=True)):
-            words = [f"--name=m{number}", f"--data-dir={self.folder / f'etcd-{number}'}", "--log-level=warn"]
-            words += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
-            words += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
-            words += [f"--initial-cluster={cluster}"]
+            options = [f"--name=m{number}", f"--data-dir={self.folder / f'etcd-{number}'}", "--log-level=warn"]
+            options += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
+            options += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
+            options += [f"--initial-cluster={cluster}"]
             name = f"{ETCD}-{number}"
-            self.servers[name] = Server(name, [str(find(ETCD)), *words], self.folder / f"{name}.log", False)
+            self.servers[name] = Server(name, [str(find(ETCD)), *options], self.folder / f"{name}.log", False)
             self.servers[name].start()
 
 
@@ -122,8 +122,8 @@ def test_without_a_quorum_nothing_is_reported_as_written_and_work_goes_on_afterw
         for number in (0, 1):
             plane.servers[f"{ETCD}-{number}"].start()
         wait_for("a write by all members", lambda: write("after"))
-        kept = {body["metadata"]["name"] for body in plane.api().items(MAPS)}
-    assert set(reported) <= kept and "by-one" not in reported
+        stored_names = {body["metadata"]["name"] for body in plane.api().items(MAPS)}
+    assert set(reported) <= stored_names and "by-one" not in reported
 
 
 # --- 12: time goes back -----------------------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ def test_a_change_that_a_restored_cluster_lacks_is_no_longer_in_force(tmp_path: 
             shutil.rmtree(data)
             shutil.copytree(tmp_path / "older", data)
             again(plane)
-            gone = verify(actions, standing)
-        assert cpu(plane, workload) == "1" and gone.state is ChangeState.GONE
-        assert "app requests.cpu is now 1, but 800m was written; no later writer is recorded" in gone.words
+            gone_status = verify(actions, standing)
+        assert cpu(plane, workload) == "1" and gone_status.state is ChangeState.GONE
+        assert "app requests.cpu is now 1, but 800m was written; no later writer is recorded" in gone_status.words
 
 
 def put(api: Api, name: str, value: str) -> None:

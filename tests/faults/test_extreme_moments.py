@@ -60,21 +60,21 @@ def test_a_hundred_reservations_that_end_in_one_second_are_all_given_back_in_one
     # Made at 7,200 s for 2,800 s, all end at 10,000 s; in the second case the API server was away for an hour.
     names = [f"r{number:03}" for number in range(100)]
     reservations = {name: reservation(name, phase="Available", ttl="2800s") for name in names}
-    held = tuple(placeholder(name) for name in names)
+    placeholders = tuple(placeholder(name) for name in names)
     served = Guard((), now + 30, "1")
-    view = ReservationView(reservations, reserved=held, guard=served, nodes=frozenset({"n1"}), now_seconds=now)
+    view = ReservationView(reservations, reserved=placeholders, guard=served, nodes=frozenset({"n1"}), now_seconds=now)
     writes = decide(view, ReservationSettings())
     ended = [i.address.name for i in writes.intents if isinstance(i, Apply) and i.body["status"]["phase"] == "Failed"]
     freed = [i.uid for i in writes.intents if isinstance(i, Delete)]
     assert sorted(ended) == names
-    assert sorted(freed) == sorted(pod.uid for pod in held)  # each once, and no other
+    assert sorted(freed) == sorted(pod.uid for pod in placeholders)  # each once, and no other
 
 
 def test_what_ends_first_is_given_back_first() -> None:
     lives = {"late": "2700s", "early": "2500s", "middle": "2600s"}
     reservations = {name: reservation(name, phase="Available", ttl=ttl) for name, ttl in lives.items()}
-    held = tuple(placeholder(name) for name in lives)
+    placeholders = tuple(placeholder(name) for name in lives)
     served = Guard((), NOW + 30, "1")
-    view = ReservationView(reservations, reserved=held, guard=served, nodes=frozenset({"n1"}), now_seconds=NOW)
+    view = ReservationView(reservations, reserved=placeholders, guard=served, nodes=frozenset({"n1"}), now_seconds=NOW)
     freed = [i.uid for i in decide(view, ReservationSettings()).intents if isinstance(i, Delete)]
     assert freed == ["early-hold-0", "middle-hold-0", "late-hold-0"]

@@ -39,7 +39,7 @@ WRITTEN = [surface for surface in SURFACES if surface.written is not None]
 def faults(surface: Surface, longest: int, most_seconds: float) -> list[str]:
     """What was read too slowly, or raised what nobody documented."""
     written = annotated_pod() if surface.written is seeds.POD else surface.written
-    found = []
+    slow_fields = []
     for what, document in worst(written, longest):
         for _ in range(2):  # the collector of garbage may come in between once
             began, raised = time.process_time(), ""
@@ -54,8 +54,8 @@ def faults(surface: Surface, longest: int, most_seconds: float) -> list[str]:
                 break
         else:
             if surface.admits(document):
-                found.append(f"{what}: {seconds:.1f} s{raised}")
-    return found
+                slow_fields.append(f"{what}: {seconds:.1f} s{raised}")
+    return slow_fields
 
 
 @pytest.mark.slow

@@ -91,13 +91,13 @@ def place(api: Api, path: str) -> tuple[str, dict[str, str]]:
     """Where objects of the collection are created, and what they say of their kind."""
     base, _, plural = path.replace(f"/namespaces/{NAMESPACE}", "").rpartition("/")
     (kind,) = (kind for kind in api.get(base)["resources"] if kind["name"] == plural)
-    named = {"apiVersion": base.removeprefix("/apis/").removeprefix("/api/"), "kind": kind["kind"]}
-    return f"{base}/namespaces/{NAMESPACE}/{plural}" if kind["namespaced"] else path, named
+    type_meta = {"apiVersion": base.removeprefix("/apis/").removeprefix("/api/"), "kind": kind["kind"]}
+    return f"{base}/namespaces/{NAMESPACE}/{plural}" if kind["namespaced"] else path, type_meta
 
 
 def admit(api: Api, at: tuple[str, dict[str, str]], body: dict[str, Any]) -> str:
     """Create an object with its status; why the API server does not admit it, or ""."""
-    path, named = at
+    path, type_meta = at
     namespace = {"namespace": NAMESPACE} if "/namespaces/" in path else {}
     meta = {
         key: value
@@ -105,7 +105,7 @@ def admit(api: Api, at: tuple[str, dict[str, str]], body: dict[str, Any]) -> str
         if key not in WRITTEN_BY_SERVER and not key.endswith("Timestamp")
     }
     try:
-        live = api.create(path, {**body, **named, "metadata": meta | namespace})
+        live = api.create(path, {**body, **type_meta, "metadata": meta | namespace})
     except ApiError as refused:
         return str(refused)
     if "status" in body:

@@ -337,11 +337,11 @@ READINGS: dict[str, tuple[Callable[[KubeClient], set[str]], dict[str, dict[str, 
 def test_what_a_page_or_a_process_shows_has_the_good_objects_beside_each_hostile_one(
     name: str, path: str, api: ApiServer, client: KubeClient
 ) -> None:
-    act, good, wanted = READINGS[name]
+    act, good, expected = READINGS[name]
     documents = list(hostile(good[path]))
     api.objects |= {place: [document] for place, document in good.items()} | {path: documents}
     began = time.process_time()
-    assert act(client) >= wanted
+    assert act(client) >= expected
     assert time.process_time() - began < 2 + 0.02 * len(documents)
 
 
@@ -355,9 +355,9 @@ def test_tables_that_fail_on_one_object_are_made_without_it_and_name_it(api: Api
     def use(view: QueueView) -> tuple[int, dict[str, str]]:
         return sum(int(name) for name in view.quotas), dict(view.unreadable)
 
-    found, named = read_view(client, Settings(), NOW, use)
-    assert found == 1 + 2
-    assert "do not include this object" in named["elasticquotas/shop/bad"]
+    count, reasons = read_view(client, Settings(), NOW, use)
+    assert count == 1 + 2
+    assert "do not include this object" in reasons["elasticquotas/shop/bad"]
 
 
 MANAGED: dict[str, dict[str, Any]] = {
@@ -413,7 +413,7 @@ UNCOUNTED = {"status": {"currentHealthy": "many"}}
 
 
 @pytest.mark.parametrize(
-    ("path", "odd", "said"),
+    ("path", "odd", "gaps_of"),
     [
         (BUDGETS, UNCOUNTED, lambda client: read_rebalance(client, ExtenderSettings().load_aware, NOW).gaps),
         (BUDGETS, UNCOUNTED, lambda client: read_cluster(client).gaps),
@@ -422,10 +422,10 @@ UNCOUNTED = {"status": {"currentHealthy": "many"}}
     ],
 )
 def test_a_page_says_which_object_of_a_list_it_does_without(
-    path: str, odd: dict[str, Any], said: Callable[[KubeClient], Any], api: ApiServer, client: KubeClient
+    path: str, odd: dict[str, Any], gaps_of: Callable[[KubeClient], Any], api: ApiServer, client: KubeClient
 ) -> None:
     for name in ("rebalance", "enforcement"):
         api.objects |= {kind: [seed] for kind, seed in READINGS[name][1].items()}
     api.objects[path] = [*api.objects[path], {"metadata": {"name": "odd"}, **odd}]
-    (gap,) = [gap for gap in said(client) if "/odd: " in gap]
+    (gap,) = [gap for gap in gaps_of(client) if "/odd: " in gap]
     assert gap.startswith(f"{path.rpartition('/')[2]}/odd: the object cannot be read: ")

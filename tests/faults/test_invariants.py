@@ -230,14 +230,14 @@ def test_a_clean_run_breaks_nothing(tmp_path: Path) -> None:
 
 
 def test_parts_of_the_log_that_the_api_server_set_aside_are_read_too(tmp_path: Path) -> None:
-    whole = clean_run().stored(tmp_path)
+    clean = clean_run().stored(tmp_path)
     log = tmp_path / "audit.log"
     lines = log.read_text().splitlines(keepends=True)
     third = len(lines) // 3
     for hour, part in enumerate((lines[:third], lines[third : 2 * third])):
         (tmp_path / f"audit-2026-11-28T0{hour}-26-56.007.log").write_text("".join(part))
     log.write_text("".join(lines[2 * third :]))
-    assert recording(log).writes == whole.writes
+    assert recording(log).writes == clean.writes
 
 
 @pytest.mark.slow
@@ -275,15 +275,15 @@ def test_a_planted_violation_is_found_where_an_answer_is_the_metadata_alone(plan
 def test_an_object_after_a_patch_is_what_the_api_server_stores() -> None:
     objects = Objects()
     meta = {"name": "n1", "resourceVersion": "1"}
-    whole = {"kind": "Node", "metadata": meta, "status": {"capacity": {"cpu": "4", "old": "1"}}}
+    node_body = {"kind": "Node", "metadata": meta, "status": {"capacity": {"cpu": "4", "old": "1"}}}
     target = {"resource": "nodes", "name": "n1"}
 
-    def after(verb: str, sent: Any, answer: dict[str, Any], query: str = "fieldManager=m") -> dict[str, Any]:
-        event = {"verb": verb, "objectRef": target, "requestObject": sent, "responseObject": answer}
+    def after(verb: str, sent: Any, response: dict[str, Any], query: str = "fieldManager=m") -> dict[str, Any]:
+        event = {"verb": verb, "objectRef": target, "requestObject": sent, "responseObject": response}
         return objects.after({**event, "requestURI": f"/api/v1/nodes/n1?{query}"})
 
     reduced = {"kind": "PartialObjectMetadata", "metadata": {"name": "n1", "resourceVersion": "2"}}
-    assert after("create", whole, whole) == whole
+    assert after("create", node_body, node_body) == node_body
     # m applies a and b, then b and c: a goes, what others wrote stays
     after("patch", {"status": {"capacity": {"a": "1", "b": "1"}}}, reduced)
     stored = after("patch", {"status": {"capacity": {"b": "2", "c": "3"}}}, reduced)

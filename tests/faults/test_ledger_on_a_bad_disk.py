@@ -28,7 +28,7 @@ ROWS = 40
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[LedgerRow], Anchor]:
+def killed_ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[LedgerRow], Anchor]:
     """What a killed writer leaves: half of the rows in the database, half in the log beside it; and its kept head."""
     live, copy = tmp_path_factory.mktemp("live"), tmp_path_factory.mktemp("left")
     with closing(Ledger(live / "ledger.db")) as ledger:
@@ -78,7 +78,7 @@ def removed(*names_and_folder: str | Path) -> None:
         (Path(folder) / name).unlink()
 
 
-def found(path: Path, head: Anchor) -> list[LedgerRow] | str:
+def rows_or_reason(path: Path, head: Anchor) -> list[LedgerRow] | str:
     """The rows if nothing says that they are not all of them, else what says so."""
     try:
         with closing(Ledger(path)) as ledger:
@@ -90,20 +90,20 @@ def found(path: Path, head: Anchor) -> list[LedgerRow] | str:
 
 
 def test_no_damage_of_the_file_or_its_log_goes_unnoticed(
-    left: tuple[Path, list[LedgerRow], Anchor], tmp_path: Path
+    killed_ledger: tuple[Path, list[LedgerRow], Anchor], tmp_path: Path
 ) -> None:
-    folder, rows, head = left
-    assert found(shutil.copytree(folder, tmp_path / "whole") / "ledger.db", head) == rows
-    told = 0
+    folder, rows, head = killed_ledger
+    assert rows_or_reason(shutil.copytree(folder, tmp_path / "whole") / "ledger.db", head) == rows
+    noticed = 0
     for number, (name, damage) in enumerate(damages(folder)):
         copy = shutil.copytree(folder, tmp_path / str(number))
         damage(copy)
-        seen = found(copy / "ledger.db", head)
-        told += isinstance(seen, str)
+        outcome = rows_or_reason(copy / "ledger.db", head)
+        noticed += isinstance(outcome, str)
         # Bytes that nothing uses may change; a row that is gone or another one is said.
-        assert seen == rows or (isinstance(seen, str) and seen), name
+        assert outcome == rows or (isinstance(outcome, str) and outcome), name
         shutil.rmtree(copy)
-    assert told > 30, "hardly any damage did any: the test proves little"
+    assert noticed > 30, "hardly any damage did any: the test proves little"
 
 
 @pytest.mark.slow
@@ -171,8 +171,8 @@ def test_a_ledger_whose_opener_is_killed_at_any_statement_loses_no_row(tmp_path:
         copy = ledger_with_rows(tmp_path / str(statements))
         with closing(Ledger(copy, reading=True)) as ledger:
             before = [row.hash for row in ledger.entries()]
-        words = [sys.executable, str(tmp_path / "dying.py"), str(copy), str(statements)]
-        code = subprocess.run(words, check=False, timeout=120, cwd=ROOT).returncode
+        command = [sys.executable, str(tmp_path / "dying.py"), str(copy), str(statements)]
+        code = subprocess.run(command, check=False, timeout=120, cwd=ROOT).returncode
         with closing(Ledger(copy)) as ledger:
             after = [row.hash for row in ledger.entries()]
             assert ledger.verify().wrong_seq is None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.report import Outcome, lost, of_row, outcomes, page, seen
+from tests.faults.report import Outcome, lost, of_row, outcome_text, outcomes, page
 from tests.faults.rows import ROOT, Row, missing, rows
 
 FAULTS = 69
@@ -28,8 +28,8 @@ def test_each_row_has_tests_that_are_there_or_a_reason(row: Row) -> None:
 
 def test_a_test_that_was_renamed_a_bench_without_results_and_a_file_without_tests_are_missed() -> None:
     here = str(Path(__file__).relative_to(ROOT))
-    there = f"{here}::{test_each_fault_has_its_row_once_and_in_order.__name__}"
-    names = (there, here, f"{here}::test_renamed", "tests/faults/test_gone.py", "tests/faults/rows.py")
+    own_test = f"{here}::{test_each_fault_has_its_row_once_and_in_order.__name__}"
+    names = (own_test, here, f"{here}::test_renamed", "tests/faults/test_gone.py", "tests/faults/rows.py")
     row = Row(1, "a", "b", "c", tests=names, benches=("scan", "never_run"))
     assert missing(row) == [*names[2:], "never_run"]
 
@@ -59,7 +59,7 @@ def test_a_row_is_about_its_tests_alone() -> None:
 
 def test_what_was_not_run_is_not_called_kept() -> None:
     row = Row(1, "a", "b", "c", loss="a row is lost", tests=(A,), why="power is not cut", open="half of it")
-    assert (seen(row, {}), lost(row, {})) == ("not run; open: half of it; power is not cut", "?")
+    assert (outcome_text(row, {}), lost(row, {})) == ("not run; open: half of it; power is not cut", "?")
     assert lost(row, {"skipped": 3}) == "?"
     assert lost(row, {"passed": 1}) == "0"
     assert lost(row, {"passed": 5, "failed": 1}) == lost(row, {"passed": 5, "skipped": 1}) == "?"

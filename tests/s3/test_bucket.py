@@ -52,12 +52,12 @@ def test_history_in_a_bucket_is_read_back_whole_and_in_part(bucket: Bucket) -> N
     values = values_of(30, 2)
     store = filled(bucket.url, values)
     grid = TimeGrid(START, 300, values.shape[1])
-    whole = store.read(CPU, grid)
-    assert np.array_equal(whole.values, values)
-    low, high = whole.refs[7], whole.refs[19]
+    usage = store.read(CPU, grid)
+    assert np.array_equal(usage.values, values)
+    low, high = usage.refs[7], usage.refs[19]
     between = (low.namespace, low.pod, low.container), (high.namespace, high.pod, high.container)
     part = store.read_sparse(CPU, grid, between)
-    assert part.refs == whole.refs[7:19]
+    assert part.refs == usage.refs[7:19]
     assert np.array_equal(part.dense().values, values[7:19])
     assert Store.clusters(bucket.url) == ("big",)
     store.remove()
@@ -104,8 +104,8 @@ def test_a_lease_of_another_refuses_and_one_that_nobody_renews_is_taken_over(
     assert folder.read("big/.lock") == msgspec.json.encode(other)
     monkeypatch.setattr(bucket_lease, "LEASE_SECONDS", 0.2)
     with folder.exclusive("big/.lock", "mine"):
-        held = msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder)
-        assert held.what == "mine" and held.pid == os.getpid()
+        holder = msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder)
+        assert holder.what == "mine" and holder.pid == os.getpid()
     assert msgspec.json.decode(folder.read("big/.lock") or b"", type=LeaseHolder).host == ""
 
 

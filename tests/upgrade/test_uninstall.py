@@ -68,10 +68,10 @@ NODES = "/api/v1/nodes"
 RESERVATIONS = f"/apis/{SCHEDULING_GROUP}/reservations"
 
 
-def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> dict[str, Json]:
+def run(plane: ControlPlane, *arguments: str, kubeconfig: Path | None = None) -> dict[str, Json]:
     """Rows by object of a command that succeeds."""
     access = str(kubeconfig or plane.admin_kubeconfig)
-    done = CliRunner().invoke(main.root, [*words, "--kubeconfig", access, "-o", "json"])
+    done = CliRunner().invoke(main.root, [*arguments, "--kubeconfig", access, "-o", "json"])
     rows: list[Json] = json.loads(done.stdout) if done.stdout.startswith("[") else []
     assert done.exit_code == 0, [row for row in rows if row["state"] == "refused"] or done.stderr
     return {row.get("object", str(number)): row for number, row in enumerate(rows)}
@@ -117,8 +117,8 @@ class Traces:
         token_of(self.plane, "cotenant-manager", file)
         await_right(self.plane, file, ("list", "pods"))
         off = ",".join(name for name in NAMES if name not in ("colocation", "node-slo"))
-        words = ("--set", f"manager.features_off=[{off}]", "serve", "manager", "--once", "--write")
-        run(self.plane, *words, kubeconfig=file)
+        arguments = ("--set", f"manager.features_off=[{off}]", "serve", "manager", "--once", "--write")
+        run(self.plane, *arguments, kubeconfig=file)
         assert "kubernetes.io/batch-cpu" in self.api.get(f"{NODES}/{self.node}")["status"]["allocatable"]
         assert self.api.exists(f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{self.node}")
 
@@ -150,8 +150,8 @@ class Traces:
             "spec": {"template": {"spec": {"containers": containers}}, "owners": [{}]},
         }
         reservation = Reservation.parse(self.api.create(RESERVATIONS, body))
-        held = {"status": {"phase": "Available", "nodeName": self.node, "allocatable": {"cpu": "1"}}}
-        self.api.patch(f"{RESERVATIONS}/{reservation.name}/status", held, fieldManager="cotenant-manager")
+        status = {"status": {"phase": "Available", "nodeName": self.node, "allocatable": {"cpu": "1"}}}
+        self.api.patch(f"{RESERVATIONS}/{reservation.name}/status", status, fieldManager="cotenant-manager")
         placeholder = PlaceholderSpec("held-0", reservation.size)
         self.send(
             "cotenant-manager",
@@ -401,9 +401,9 @@ def test_a_reservation_of_which_we_said_available_waits_again_and_anothers_stays
     }
     patch = restoring_patch(Address(SCHEDULING_GROUP, "reservations", "held"), live)
     assert patch is not None and patch.subresource == "status"
-    said = jsonpatch.apply_patch(live, patch.operations)
-    assert said["status"] == {"phase": "Pending"}
-    assert restoring_patch(patch.address, said) is None
+    restored = jsonpatch.apply_patch(live, patch.operations)
+    assert restored["status"] == {"phase": "Pending"}
+    assert restoring_patch(patch.address, restored) is None
     theirs = {**live, "metadata": {"uid": "u", "managedFields": [{"manager": "koord-scheduler"}]}}
     assert restoring_patch(patch.address, theirs) is None
 
