@@ -178,7 +178,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
             self.release()
 
     def close(self) -> None:
-        """Write all pending ends and close.
+        """Write the final records of all counted warnings, and close the handler.
 
         Called at the end of the process, or when another handler replaces it.
         """

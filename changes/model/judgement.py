@@ -21,7 +21,7 @@ class RuleUnit(StrEnum):
 
 
 class RuleVerdict(StrEnum):
-    """The verdict of one rule."""
+    """The verdict of one rule on a change: its measure kept its level, got worse, or has no data."""
 
     KEPT = "held"
     WORSE = "worse"

@@ -38,7 +38,7 @@ class LentPaths:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> LentPaths:
-        """Build from a row of RECLAIMABLE."""
+        """Build the node's lendable amount from a row of the table RECLAIMABLE."""
         amount = None if row["amount"] is None else int(row["amount"])
         terms = decode_terms(row["term_amounts"])
         return cls(row["band"], Resource(row["resource"]), amount, row["policy"], Reason(row["reason"]), terms)

@@ -25,7 +25,7 @@ WHY: Final = (
 
 
 def body(row: Row | None) -> Component:
-    """Return both panels side by side."""
+    """Return the panels of the forecast and of the components side by side, or why there is no forecast."""
     if row is None:
         command = "cotenant config settings forecasting.week"
         none = panels.empty("No forecast of the next week for this series.", why=WHY, command=command)

@@ -42,7 +42,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestScores:
-    """The scores of C contenders on n series at K origins; NaN if a series did not take part.
+    """The scores of C forecasters (contenders) on n series at K times (origins); NaN if a series did not take part.
 
     - of_trial, (n, K): slots; scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the history); age_days; real
       (the day has a peak); equal (several of one height); windows (its peaks above half height).

@@ -42,10 +42,10 @@ NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
 
 
 def bootstrap(values: Floats, seed: int = 0) -> Interval:
-    """Return the mean over series of the mean over origins of values (n, K) without NaN, and its 95 % interval.
+    """Return the mean over series of the mean over forecast times of values (n, K), without NaN, and its 95 % interval.
 
-    Whole series are drawn with replacement, because a series' origins depend on each other. With fewer than
-    FEWEST_SERIES series, origins are drawn instead, each for all series at once.
+    Whole series are drawn with replacement, because a series' forecasts depend on each other. With fewer than
+    FEWEST_SERIES series, forecast times are drawn instead, each for all series at once.
     """
     has_data = ~np.isnan(values).all(axis=1)
     scored = values[has_data]
@@ -73,7 +73,7 @@ def bootstrap(values: Floats, seed: int = 0) -> Interval:
 
 
 def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
-    """Return an array (n, K) by series and origin: log(contender's loss / baseline's loss); negative is better.
+    """Return an array (n, K) by series and forecast time: log(contender's / baseline's loss); negative is better.
 
     NaN if the baseline has no loss or the day has no scale. Clamped to RATIO_LIMIT, so that one series that a
     forecaster predicts exactly does not decide the mean.
@@ -120,7 +120,7 @@ def pooled_wql(ledger: BacktestScores, contender: str, mask: Flags | None = None
 
 
 def mase(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
-    """Return the mean over series of the mean over origins of |error of the median| / naive error of the history."""
+    """Return the mean over series of the mean over forecast times: |median's error| / naive error of the history."""
     error, naive = ledger.of_contender["error"][ledger.index(contender)], ledger.of_trial["naive"]
     ratio = np.divide(error, naive, out=np.full(error.shape, np.nan), where=naive > 0)
     return _mean_of_series(np.where(_mask(ledger, mask), ratio, np.nan))
@@ -173,7 +173,7 @@ def winkler(ledger: BacktestScores, contender: str, mask: Flags | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class PeakScores:
-    """Scores of forecast peaks on trials that have a peak: means over series of the mean over origins.
+    """Scores of forecast peaks on trials that have a peak: means over series of the mean over forecast times.
 
     height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: precision and
     recall of the answer "no peak"; equal: share of these days that have several peaks of the same height; covered_95:

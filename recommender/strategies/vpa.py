@@ -265,7 +265,7 @@ def _peaks_with_kills(times: Integers, values: Floats, kills: _Kills, own: VpaSe
 
 
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
-    """Return target and bounds for each container from its histogram, confidence in days, and floor."""
+    """Return target and bounds of each container, at least its floor, from its histogram and confidence in days."""
     bases = histograms.percentiles((own.target_fraction, LOWER_FRACTION, UPPER_FRACTION))
     cut = _truncate_amounts(np.nan_to_num(bases))
     safe = cut + _truncate_amounts(cut * own.margin_fraction)

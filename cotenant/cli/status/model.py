@@ -193,5 +193,5 @@ def _amounts(millicores: float, bytes_: float) -> ClusterAmounts:
 
 
 def resource_amounts(amounts: ClusterAmounts) -> Mapping[Resource, float | None]:
-    """Return the amounts by resource."""
+    """Return the cluster's amounts of CPU and memory, by resource."""
     return {Resource.CPU: amounts.cpu_millicores, Resource.MEMORY: amounts.memory_bytes}

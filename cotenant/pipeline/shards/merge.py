@@ -72,7 +72,7 @@ class Merger:
         self.failed |= result.failed
 
     def pod_sums(self) -> dict[Resource, PodSums]:
-        """Return the sums over all pods."""
+        """Return the usage of all pods by resource, summed by node, and the present usage of each pod."""
         return {resource: sums.sums(resource) for resource, sums in self._pods.items()}
 
     def cluster_totals(self) -> dict[Resource, Usage[ClusterRef]]:

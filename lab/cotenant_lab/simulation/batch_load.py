@@ -46,7 +46,7 @@ class Evening:
 
     @classmethod
     def of(cls, begin_seconds: float, end_seconds: float, nodes: int) -> Evening:
-        """Return the evening of a cluster with this number of nodes."""
+        """Return the evening; the run time of its pods is in proportion to the cluster's number of nodes."""
         shortest, longest = (max(2, round(minutes * nodes)) for minutes in LIFE_MINUTES_A_NODE)
         return cls(begin_seconds, end_seconds, shortest, max(longest, shortest + 1))
 

@@ -116,7 +116,7 @@ Contents = Mapping[Collection, list[Json]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The cluster's objects at a moment, from which a twin starts."""
+    """The cluster's objects at a moment, from which a twin (a simulated copy) starts."""
 
     version: int
     contents: Contents
@@ -130,7 +130,7 @@ def origin(state: ObjectState, now_seconds: float) -> ClusterSnapshot:
 
 
 def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, batch: Evening | None) -> ShortageCount:
-    """Return the shortage in the same window of a twin without reservations; `count` has workload and window."""
+    """Return the shortage that a twin without reservations has in the same window; `count` has workload and window."""
     state = ObjectState()
     pods = [i for i in begin.contents.get(PODS, ()) if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE]
     state.restore(begin.version, {**begin.contents, GUARDS: [], PODS: pods})

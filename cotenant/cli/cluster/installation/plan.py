@@ -47,7 +47,7 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ObservedManifest:
-    """The observed state of one object.
+    """One object of the installation, as it is in the cluster and as it would be after an apply.
 
     `live` is the object in the cluster, None if absent; `preview` is the object after an apply; `refusal` says why the
     server refuses the apply.
