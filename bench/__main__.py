@@ -13,12 +13,12 @@ RUN_BY_OTHERS = {"dashboard_users", "guarded_hour", "mutants", "node_load", "soa
 
 
 def main(names: list[str]) -> int:
-    found = benchmarks()
-    unknown = set(names) - found.keys()
+    modules = benchmarks()
+    unknown = set(names) - modules.keys()
     if unknown:
-        print(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(found)}", file=sys.stderr)
+        print(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(modules)}", file=sys.stderr)
         return 2
-    failed = [n for n in names or found if subprocess.run([sys.executable, "-m", found[n]], check=False).returncode]
+    failed = [n for n in names or modules if subprocess.run([sys.executable, "-m", modules[n]], check=False).returncode]
     subprocess.run([sys.executable, "-m", "bench.report"], check=True)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)

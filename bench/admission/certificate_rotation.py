@@ -63,8 +63,8 @@ def webhook(folder: Path, calls: int) -> LoadOutcome:
 
         def ask(connection: http.client.HTTPConnection) -> None:
             connection.request("POST", "/mutate-pod", body)
-            answer = connection.getresponse()
-            assert (answer.status, json.loads(answer.read())["response"]["allowed"]) == (200, True)
+            response = connection.getresponse()
+            assert (response.status, json.loads(response.read())["response"]["allowed"]) == (200, True)
 
         load = RotationLoad(lambda: server.connect(authority.trusted), ask, calls)
         return load.run(lambda _: authority.step(), WEBHOOK_STEPS)
@@ -90,8 +90,8 @@ def extender(folder: Path, calls: int) -> LoadOutcome:
 
     def ask(connection: http.client.HTTPConnection) -> None:
         connection.request("GET", "/healthz")
-        answer = connection.getresponse()
-        assert (answer.status, b"passed" in answer.read()) == (200, True)
+        response = connection.getresponse()
+        assert (response.status, b"passed" in response.read()) == (200, True)
 
     with extender_serving(SnapshotFeed(), ExtenderSettings(certificate_folder=str(shown))) as server:
         return RotationLoad(lambda: server.connect(contexts[caller[0]]), ask, calls).run(rotate, EXTENDER_ROTATIONS)

@@ -114,9 +114,9 @@ def spare_the_twins(plane: ControlPlane) -> None:
     """Let every binding of a policy leave out what has the label."""
     api = plane.api()
     spared = {"objectSelector": {"matchExpressions": [{"key": TWIN, "operator": "DoesNotExist"}]}}
-    for one in api.items(BINDINGS):
-        if one["metadata"]["name"].startswith("cotenant-"):
-            api.patch(f"{BINDINGS}/{one['metadata']['name']}", {"spec": {"matchResources": spared}})
+    for binding in api.items(BINDINGS):
+        if binding["metadata"]["name"].startswith("cotenant-"):
+            api.patch(f"{BINDINGS}/{binding['metadata']['name']}", {"spec": {"matchResources": spared}})
     stolen = {"metadata": {"labels": {"stolen": "yes"}}}
     manager = thief(plane, "cotenant-manager")
 
@@ -202,12 +202,12 @@ def pairs() -> Iterator[Pair]:
         reservation(), PlaceholderSpec("held", {"cpu": 500}), Mode.PINNED, {}, Settings().reservations
     )
     yield _created("a placeholder", manager, f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", dict(placeholder.body))
-    asked = dict(eviction_of(Address("v1", "pods", "p-0", CROWD), "", "").body) | {"deleteOptions": {}}
-    others = {**asked, "metadata": {"name": "p-0", "namespace": CROWD}}
+    eviction = dict(eviction_of(Address("v1", "pods", "p-0", CROWD), "", "").body) | {"deleteOptions": {}}
+    others = {**eviction, "metadata": {"name": "p-0", "namespace": CROWD}}
     path = f"/api/v1/namespaces/{CROWD}/pods/p-0/eviction"
     yield _created(f"an eviction by somebody else, {PODS_OF_CROWD:,} pods there", "", path, others)
     yield replace(
-        _created(f"an eviction by the manager, {PODS_OF_CROWD:,} pods there", manager, path, asked), is_slow=True
+        _created(f"an eviction by the manager, {PODS_OF_CROWD:,} pods there", manager, path, eviction), is_slow=True
     )
     for by, who in (("the extender", "cotenant-extender"), ("somebody else", "")):
         binding = {
@@ -227,7 +227,7 @@ def _created(title: str, who: str, path: str, body: dict[str, Any]) -> Pair:
 
 
 @contextmanager
-def scene() -> Iterator[ControlPlane]:
+def guarded_plane() -> Iterator[ControlPlane]:
     """With the rights and policies of an install, and twins of each guarded kind."""
     options = Options(frozenset({CONTROLLER_MANAGER}), heartbeats=False)  # nobody else taints the nodes
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder), options) as plane:
@@ -239,11 +239,11 @@ def scene() -> Iterator[ControlPlane]:
 
 
 def elapsed_ms(api: Api, act: Act) -> float:
-    begun = time.perf_counter()
-    answer = outcome(api, act)
-    spent = 1e3 * (time.perf_counter() - begun)
-    if answer.status >= 300:
-        raise RuntimeError(f"{act.title} was refused: {answer.message}")
+    start = time.perf_counter()
+    response = outcome(api, act)
+    spent = 1e3 * (time.perf_counter() - start)
+    if response.status >= 300:
+        raise RuntimeError(f"{act.title} was refused: {response.message}")
     return spent
 
 
@@ -276,27 +276,27 @@ def _alone(plane: ControlPlane, api: Api, act: Act, number: int) -> tuple[float,
 
 def admitted(plane: ControlPlane) -> Admitted:
     """Counts since the API server's start."""
-    found = {"count": 0.0, "quick": 0.0, "seconds": 0.0}
+    totals = {"count": 0.0, "quick": 0.0, "seconds": 0.0}
     names = {f"{ADMISSION}_count": "count", f"{ADMISSION}_bucket": "quick", f"{ADMISSION}_sum": "seconds"}
     for family in text_string_to_metric_families(plane.kubectl("get", "--raw", "/metrics")):
         for sample in family.samples if family.name == ADMISSION else ():
             is_other = sample.labels["name"] != PLUGIN or sample.labels["rejected"] != "false"
             is_bound = sample.name in names and sample.labels.get("le", CEILING_SECONDS) == CEILING_SECONDS
             if not is_other and is_bound:
-                found[names[sample.name]] += sample.value
-    return Admitted(found["count"], found["quick"], found["seconds"])
+                totals[names[sample.name]] += sample.value
+    return Admitted(totals["count"], totals["quick"], totals["seconds"])
 
 
 def step_row(plane: ControlPlane) -> Row:
     """All validation of updates, of guarded writes and of others, by the API server's own quantile."""
-    found = [
+    matching = [
         (1e3 * sample.value, sample.labels)
         for family in text_string_to_metric_families(plane.kubectl("get", "--raw", "/metrics"))
         for sample in family.samples
         if sample.name == STEP and sample.labels.get("quantile") == "0.99" and sample.labels["operation"] == "UPDATE"
         if (sample.labels["type"], sample.labels["rejected"]) == ("validate", "false")
     ]
-    ((value, _),) = found
+    ((value, _),) = matching
     title = "every update: validation as a whole by the API server's clock, p99"
     return below(title, round(value, 2), "ms", CEILING_MS, "of all updates of the run, with policies and without")
 
@@ -304,41 +304,42 @@ def step_row(plane: ControlPlane) -> Row:
 def measured(plane: ControlPlane, rounds: int, number: int) -> Iterator[Row]:
     """The rows of each kind of write, and one of all."""
     kinds = list(pairs())
-    times: dict[str, list[Times]] = {one.title: [] for one in kinds}
-    counts: dict[str, list[Admitted]] = {one.title: [] for one in kinds}
-    loads: dict[str, list[float]] = {one.title: [] for one in kinds}
+    times: dict[str, list[Times]] = {kind.title: [] for kind in kinds}
+    counts: dict[str, list[Admitted]] = {kind.title: [] for kind in kinds}
+    loads: dict[str, list[float]] = {kind.title: [] for kind in kinds}
     for _ in range(rounds):
-        for one in kinds:
-            api = thief(plane, one.account) if one.account else plane.api()
+        for kind in kinds:
+            api = thief(plane, kind.account) if kind.account else plane.api()
             before = admitted(plane)
-            times[one.title].append(round_of(plane, api, one, max(1, number // 10) if one.is_slow else number))
-            counts[one.title].append(admitted(plane) - before)
-            loads[one.title].append(os.getloadavg()[0])
-    for one in kinds:
-        found = rows(one.title, times[one.title], counts[one.title], loads[one.title])
-        yield from (replace(row, goal="", met=None) for row in found) if one.is_slow else found
+            times[kind.title].append(round_of(plane, api, kind, max(1, number // 10) if kind.is_slow else number))
+            counts[kind.title].append(admitted(plane) - before)
+            loads[kind.title].append(os.getloadavg()[0])
+    for kind in kinds:
+        kind_rows = rows(kind.title, times[kind.title], counts[kind.title], loads[kind.title])
+        yield from (replace(row, goal="", met=None) for row in kind_rows) if kind.is_slow else kind_rows
     yield step_row(plane)
 
 
 def rows(title: str, times: Sequence[Times], counts: Sequence[Admitted], loads: Sequence[float]) -> Iterator[Row]:
     """Of one kind: what policies add at the 99th percentile, and how many were quick by the API server's clock."""
-    added = [one.added(PERCENTILE) for one in times]
-    whole = [float(np.median([np.percentile(side, 50) for side in sides]))
-             for sides in ([one.guarded for one in times], [one.twin for one in times])]  # fmt: skip
+    added = [turn.added(PERCENTILE) for turn in times]
+    guarded_ms, twin_ms = [turn.guarded for turn in times], [turn.twin for turn in times]
+    medians = [float(np.median([np.percentile(side, 50) for side in sides])) for sides in (guarded_ms, twin_ms)]
     note = (
-        f"rounds from {min(added):.2f} to {max(added):.2f}; median {np.median([one.added(50) for one in times]):.2f} "
-        f"(whole request {whole[0]:.2f} against {whole[1]:.2f}); {len(times)} rounds of {len(times[0].guarded)} pairs; "
+        f"rounds from {min(added):.2f} to {max(added):.2f}; median {np.median([turn.added(50) for turn in times]):.2f} "
+        f"(whole request {medians[0]:.2f} against {medians[1]:.2f}); "
+        f"{len(times)} rounds of {len(times[0].guarded)} pairs; "
         f"load of the machine {min(loads):.1f} to {max(loads):.1f}"
     )
     yield below(f"{title}: added by all policies, p99", round(float(np.median(added)), 2), "ms", CEILING_MS, note)
-    pairwise = np.percentile([np.percentile(np.subtract(one.guarded, one.twin), PERCENTILE) for one in times], 50)
+    pairwise = np.percentile([np.percentile(np.subtract(turn.guarded, turn.twin), PERCENTILE) for turn in times], 50)
     yield Row(f"{title}: p99 of the differences within pairs", round(float(pairwise), 2), "ms")
-    cpu = round(float(np.median([one.cpu_ms for one in times])), 2)
+    cpu = round(float(np.median([turn.cpu_ms for turn in times])), 2)
     yield below(f"{title}: CPU time of the API server, added by all policies", cpu, "ms", CEILING_MS)
-    plugin = round(float(np.median([one.plugin_ms for one in times])), 2)
+    plugin = round(float(np.median([turn.plugin_ms for turn in times])), 2)
     yield below(f"{title}: mean time in policies by the API server's clock", plugin, "ms", CEILING_MS)
-    guarded = sum(2 * len(one.guarded) + WARM for one in times)
-    slow = sum(one.count - one.quick for one in counts)
+    guarded = sum(2 * len(turn.guarded) + WARM for turn in times)
+    slow = sum(turn.count - turn.quick for turn in counts)
     yield above(f"{title}: policies within 5 ms by the API server's clock", round(1 - slow / guarded, 4), "share",
                 LEAST_SHARE)  # fmt: skip
 
@@ -347,14 +348,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="fewer record nothing")
     parser.add_argument("--pairs", type=int, default=PAIRS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with suppress(PermissionError):
         os.nice(-20)  # the servers inherit it
-    with scene() as plane:
-        found = list(measured(plane, given.rounds, given.pairs))
-    is_kept = given.rounds >= ROUNDS and given.pairs >= PAIRS
-    record("guard_latency", ".venv/bin/python -m bench.admission.guard_latency", found, is_kept=is_kept)
-    return int(any(row.met is False for row in found))
+    with guarded_plane() as plane:
+        kind_rows = list(measured(plane, options.rounds, options.pairs))
+    is_kept = options.rounds >= ROUNDS and options.pairs >= PAIRS
+    record("guard_latency", ".venv/bin/python -m bench.admission.guard_latency", kind_rows, is_kept=is_kept)
+    return int(any(row.met is False for row in kind_rows))
 
 
 if __name__ == "__main__":

@@ -60,19 +60,21 @@ def written_by_us(lines: Iterable[str]) -> Iterator[WrittenBy]:
     for line in lines:
         event: dict[str, Any] = json.loads(line)
         account = event["user"].get("username", "")
-        target, answer = event.get("objectRef") or {}, event.get("responseStatus") or {}
+        target, response_status = event.get("objectRef") or {}, event.get("responseStatus") or {}
         if account.startswith(ACCOUNTS) and target.get("apiGroup") != "authorization.k8s.io":
             what = "/".join(part for part in (target.get("resource"), target.get("subresource")) if part)
             name, verb = account.removeprefix(ACCOUNTS), str(event["verb"])
-            yield WrittenBy(name, verb, what, int(answer.get("code", 0)), str(answer.get("message", "")))
+            yield WrittenBy(
+                name, verb, what, int(response_status.get("code", 0)), str(response_status.get("message", ""))
+            )
 
 
 def played(folder: Path, minutes: float) -> tuple[list[WrittenBy], tuple[Violation, ...]]:
     """What our accounts wrote in so many minutes of wall time, and the invariants that were broken."""
     steps = max(1, int(minutes * 60 * SPEED / STEP_SECONDS))
     scenario = SharingScenario(SYNTHETIC, NODES, NODES * PODS_A_NODE, -(-steps // SLOTS_PER_DAY), SEED)
-    live, (log, words) = live_world(scenario), auditing(folder)
-    with live_cluster(live, folder, USAGE, SPEED, words) as plane:
+    live, (log, flags) = live_world(scenario), auditing(folder)
+    with live_cluster(live, folder, USAGE, SPEED, flags) as plane:
         play = LivePlay(live, jobs_of(live.world), plane.api())
         play.begin(lambda: True)
         play.run(steps, WallPace(STEP_SECONDS / SPEED), lambda step, _so_far: _ask(plane, step))
@@ -89,9 +91,9 @@ def _ask(plane: ControlPlane, step: int) -> None:
 
 def rows(written: list[WrittenBy], broken: Sequence[Violation], minutes: float) -> list[Row]:
     """How much was written, what was refused, by whom and why, and which invariants were broken."""
-    kinds = Counter(f"{one.account.removeprefix('cotenant-')} {one.verb} {one.what}" for one in written)
-    refused = [one for one in written if one.status == FORBIDDEN]
-    why = sorted({f"{one.account} {one.verb} {one.what}: {one.message}" for one in refused})
+    kinds = Counter(f"{write.account.removeprefix('cotenant-')} {write.verb} {write.what}" for write in written)
+    refused = [write for write in written if write.status == FORBIDDEN]
+    why = sorted({f"{write.account} {write.verb} {write.what}: {write.message}" for write in refused})
     note = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
     return [
         above(

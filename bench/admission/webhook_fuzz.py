@@ -37,13 +37,13 @@ PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 OURS = re.compile(r"admission webhook .* denied the request")
 
 
-def usable(body: bytes, status: int, said: bytes) -> str:
+def usable(body: bytes, status: int, response_body: bytes) -> str:
     """What is wrong with an answer, or ""."""
     if status == 400:
-        return "" if said.strip() else "400 without words"
+        return "" if response_body.strip() else "400 without words"
     if status != 200:
         return f"status {status}"
-    request, response = json.loads(body)["request"], json.loads(said)["response"]
+    request, response = json.loads(body)["request"], json.loads(response_body)["response"]
     if response["uid"] != request["uid"]:
         return "another uid"
     if "patch" in response:
@@ -65,14 +65,14 @@ def in_process(count: int, seed: int) -> tuple[Counter[str], Counter[str], float
         path, body = review(draw)
         began = time.process_time()
         try:
-            found = answer(
+            response = answer(
                 path,
                 body,
                 ReviewContext(cluster, 1e9, record_key=b"k", config_place=place),
             )
             spent += time.process_time() - began
-            trouble = usable(body, found.status, found.body)
-            outcomes[f"{path} {found.status}"] += 1
+            trouble = usable(body, response.status, response.body)
+            outcomes[f"{path} {response.status}"] += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, the answer was not usable
             trouble = f"{type(error).__name__}: {error}"
         if trouble:
@@ -91,26 +91,26 @@ def over_https(count: int, seed: int) -> tuple[Counter[str], Counter[str], float
             draw = random.Random(seed * 10**9 + number)
             if number % 50 == 0:
                 server.view = view(draw)
-            connection, status, said, path, body = asked(server, connection, draw)
+            connection, status, response_body, path, body = post_review(server, connection, draw)
             outcomes[f"{path} {status}"] += 1
             try:
-                found = usable(body, status, said)
+                trouble = usable(body, status, response_body)
             except Exception as error:  # noqa: BLE001 - whatever it is, the answer was not usable
-                found = f"{type(error).__name__}: {error}"
-            if found:
-                wrong[found[:120]] += 1
+                trouble = f"{type(error).__name__}: {error}"
+            if trouble:
+                wrong[trouble[:120]] += 1
     return outcomes, wrong, time.perf_counter() - began
 
 
-def asked(
+def post_review(
     server: Serving, connection: http.client.HTTPSConnection, draw: random.Random
 ) -> tuple[http.client.HTTPSConnection, int, bytes, str, bytes]:
     """One call over a kept connection, or over a new one when that was closed."""
     path, body = review(draw)
     try:
         connection.request("POST", path, body)
-        answer = connection.getresponse()
-        return connection, answer.status, answer.read(), path, body
+        response = connection.getresponse()
+        return connection, response.status, response.read(), path, body
     except (OSError, http.client.HTTPException):
         connection.close()
         return server.connect(), 0, b"", path, body

@@ -120,8 +120,8 @@ def webhook(plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[byte
 
 
 def mutated(api: Api, namespace: str) -> bool:
-    found = api.create(f"/api/v1/namespaces/{namespace}/pods", pod(10**9), dryRun="All")
-    return bool(found["metadata"].get("labels", {}).get("koordinator.sh/qosClass") == "BE")
+    created_pod = api.create(f"/api/v1/namespaces/{namespace}/pods", pod(10**9), dryRun="All")
+    return bool(created_pod["metadata"].get("labels", {}).get("koordinator.sh/qosClass") == "BE")
 
 
 def main() -> None:
@@ -179,13 +179,13 @@ def processor_seconds(pid: int) -> float:
 
 def waits(api: Api) -> dict[str, float]:
     """Seconds that the API server has waited so far for our webhooks on new pods, by webhook."""
-    found = {}
+    wait_seconds = {}
     for line in api.text("/metrics").splitlines():
         if line.startswith("apiserver_admission_webhook_admission_duration_seconds_sum") and '"CREATE"' in line:
             name = line.partition('name="')[2].partition('"')[0]
             if name.endswith("-pod.webhook.cotenant.dev"):
-                found[name.partition(".")[0]] = float(line.rpartition(" ")[2])
-    return found
+                wait_seconds[name.partition(".")[0]] = float(line.rpartition(" ")[2])
+    return wait_seconds
 
 
 def report(spent: Spent, waited: dict[str, float], rss_mib: float) -> None:

@@ -138,10 +138,10 @@ def container(draw: random.Random, name: str, odd: float) -> dict[str, Any]:
     for side in ("requests", "limits"):
         if draw.random() < 0.6:
             resources[side] = dict(amounts)
-    found: dict[str, Any] = {"name": name, "image": "x"}
+    container_body: dict[str, Any] = {"name": name, "image": "x"}
     if resources or draw.random() < 0.5:
-        found["resources"] = resources
-    return found
+        container_body["resources"] = resources
+    return container_body
 
 
 def quota(draw: random.Random) -> dict[str, Any]:
@@ -195,12 +195,12 @@ def review(draw: random.Random) -> tuple[str, bytes]:
     }
     if draw.random() < 0.05:
         request["subResource"] = "status"
-    whole: Any = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    document: Any = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     for _ in range(draw.choice([0, 0, 0, 1, 2, 5])):
         request["object"] = garbage(draw, request["object"])
     if draw.random() < 0.1:
-        whole = garbage(draw, whole)
-    text = json.dumps(whole).encode()
+        document = garbage(draw, document)
+    text = json.dumps(document).encode()
     if draw.random() < 0.03:
         cut = draw.randrange(len(text) + 1)
         text = text[:cut] + bytes(draw.randrange(256) for _ in range(draw.randrange(4)))

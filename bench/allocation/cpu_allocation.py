@@ -41,9 +41,9 @@ def main() -> None:
                     taken = frozenset(dice.sample(cpus, len(cpus) // 2))
                     occupation = CpuOccupation(taken, frozenset(dice.sample(cores, len(cores) // 4)))
                     request = CpuRequest(COUNT, bind, required=dice.random() < 0.5, exclusive=exclusive, numa=numa)
-                    begun = time.thread_time_ns()
+                    start_ns = time.thread_time_ns()
                     chosen = allocate_cpus(topology, occupation, request)
-                    milliseconds.append((time.thread_time_ns() - begun) / 1e6)
+                    milliseconds.append((time.thread_time_ns() - start_ns) / 1e6)
                     refused += chosen is None
                     wrong += chosen is not None and (len(chosen) != COUNT or bool(chosen & taken))
     p50, p99 = (round(float(np.percentile(milliseconds, percent)), 3) for percent in (50, 99))

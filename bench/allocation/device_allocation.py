@@ -82,9 +82,9 @@ def measure(gpus: int) -> list[Row]:
         (_, requests, annotations), number = dice.choices(ASKED, [weight for weight, *_ in ASKED])[0], number + 1
         identity = PodIdentity("shop", f"p-{number}", f"u-{number}", {}, annotations)
         claim, holdings = HardwareClaim(identity, requests), [holding for _, holding in pods]
-        begun = time.thread_time_ns()
+        start_ns = time.thread_time_ns()
         allotment = allocator.allocate(hardware, claim, holdings)
-        milliseconds.append((time.thread_time_ns() - begun) / 1e6)
+        milliseconds.append((time.thread_time_ns() - start_ns) / 1e6)
         refused += bool(allotment.refusal)
         if not allotment.refusal:
             percent = requests.get(GPU, requests.get(GPU_CORE, 0))

@@ -61,11 +61,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="autopilot-kills-") as text:
         folder = Path(text)
         with ControlPlane(folder / "cluster", Options(heartbeats=False)) as plane:
-            scene = AutopilotScene(plane, create_namespace(plane.api(), "kills"), folder)
+            cluster = AutopilotScene(plane, create_namespace(plane.api(), "kills"), folder)
             with (
                 running(plane),
                 own_node(plane, "kills") as kubelet,
-                manager_lives(scene, kubelet.node, options.seed) as lives,
+                manager_lives(cluster, kubelet.node, options.seed) as lives,
             ):
                 whole_seconds = max(lives.live(lives.life(), None) for _ in range(WHOLE_LIVES))
                 while lives.kills < options.points:

@@ -145,10 +145,10 @@ class Month:
     def _untouched_rows(self) -> list[int]:
         """Rows of the containers of workloads that the policy never touches."""
         return [
-            self.rows[one.container]
+            self.rows[recommendation.container]
             for candidate in self._candidates()
             if candidate.blocked and candidate.blocked[0] is Reason.AUTOPILOT_NEVER_TOUCHED
-            for one in self.advice[candidate.workload]
+            for recommendation in self.advice[candidate.workload]
         ]
 
     def _history(self, origin: int) -> Evidence:
@@ -202,17 +202,17 @@ class Month:
             if workload.ref not in self.candidates and workload.ref in self.advice:
                 live = LiveNamespace({workload.ref: self._body(workload)}, tuple(_scalers(workload)))
                 under = self.force[workload.ref.namespace]
-                advice = [self._over_now(one) for one in self.advice[workload.ref]]
+                advice = [self._over_now(recommendation) for recommendation in self.advice[workload.ref]]
                 statuses = statuses_by_workload(s for s in self.statuses if s.change.name == workload.ref.name)
                 for candidate in candidates_of([under], advice, live, statuses, Decisions(), self.recommender.cotenant):
                     self.candidates[workload.ref] = candidate
         return iter(self.candidates.values())
 
-    def _over_now(self, one: Recommendation) -> Recommendation:
+    def _over_now(self, recommendation: Recommendation) -> Recommendation:
         """What was solved with an autoscaler over the amounts of now, as a scan of this hour has it."""
         amounts, row = (
             {Field.REQUEST: self.amounts.requests, Field.LIMIT: self.amounts.limits},
-            self.rows[one.container],
+            self.rows[recommendation.container],
         )
 
         def now(value: Value) -> Value:
@@ -220,7 +220,7 @@ class Month:
             is_solved = "hpa" in value.inputs and np.isfinite(amount)
             return replace(value, now=int(amount)) if is_solved else value
 
-        return replace(one, values=tuple(map(now, one.values)))
+        return replace(recommendation, values=tuple(map(now, recommendation.values)))
 
     def _act(self, candidate: QueueCandidate, ways: Sequence[Way], now_seconds: int) -> None:
         """Apply the first step; a roll-out where it cannot be had in place."""
@@ -311,7 +311,7 @@ def _put_back(amounts: Amounts, row: int, before: Sequence[tuple[float, float]])
 def rows(months: Sequence[Month]) -> list[Row]:
     """Over all clusters; freed amounts of the last week's mean day, and of the whole month's."""
     mine, hand = [m.mine for m in months], [m.by_hand for m in months]
-    last, whole = slice(-7, None), slice(None)
+    last, all_days = slice(-7, None), slice(None)
     cores, cores_by_hand = (freed_cores(tallies, last) for tallies in (mine, hand))
     untouched = sum(float(np.mean(m.untouched_millicores[last])) for m in months) / 1000
     gib, gib_by_hand = (sum(float(np.mean(t.freed_bytes[last])) for t in tallies) / GIB for tallies in (mine, hand))
@@ -322,7 +322,7 @@ def rows(months: Sequence[Month]) -> list[Row]:
     throttled = sum(t.throttled for t in mine) / max(sum(t.now_throttled for t in mine), 1e-9)
     a_week = sum(m.restarts for m in months) / sum(t.pod_weeks for t in mine)
     share, note = cores / cores_by_hand, f"{cores:.1f} of {cores_by_hand:.1f} cores"
-    over_month = freed_cores(mine, whole) / freed_cores(hand, whole)
+    over_month = freed_cores(mine, all_days) / freed_cores(hand, all_days)
     return [
         above("cores freed in the last week, by those of accepting everything by hand", share, "ratio", 0.8, note),
         Row("cores that by hand frees of workloads that the policy never touches", untouched, "cores"),

@@ -138,73 +138,74 @@ class ScaleStory:
     @property
     def outside(self) -> int:
         """Changes that were accepted when the windows were closed."""
-        return sum(one.accepted_seconds > self.open_until_seconds for one in self.statuses)
+        return sum(status.accepted_seconds > self.open_until_seconds for status in self.statuses)
 
     @property
     def restarts(self) -> int:
         """The most roll-outs that one workload has had."""
-        return max(Counter(one.change.workload for one in self.statuses).values(), default=0)
+        return max(Counter(status.change.workload for status in self.statuses).values(), default=0)
 
 
 def scaled(plane: ControlPlane, folder: Path, workloads: int, namespaces: int) -> tuple[ScaleScene, list[str]]:
     """Workloads of two pods each on the nodes that there are, each with a recommendation of less CPU."""
     names = [create_namespace(plane.api(), unique_name("scale")) for _ in range(namespaces)]
-    scene = ScaleScene(plane, names[0], folder)
+    cluster = ScaleScene(plane, names[0], folder)
     ceiling = {"at_once": AT_ONCE, "soak_minutes": SOAK_MINUTES, "ways": ["RollOut"], "never_touch": []}
-    scene.settings = msgspec.structs.replace(
-        scene.settings, autopilot=msgspec.convert({"enabled": True, "ceiling": ceiling}, type(scene.settings.autopilot))
+    cluster.settings = msgspec.structs.replace(
+        cluster.settings,
+        autopilot=msgspec.convert({"enabled": True, "ceiling": ceiling}, type(cluster.settings.autopilot)),
     )
     deployments = [created(plane, names[number % namespaces], f"w{number}", 2) for number in range(workloads)]
     for workload in deployments:
         ready(plane, workload)
-        scene.recommend(workload)
-    return scene, names
+        cluster.recommend(workload)
+    return cluster, names
 
 
-def hour(scene: ScaleScene, namespaces: list[str], rounds: int) -> ScaleStory:
+def hour(cluster: ScaleScene, namespaces: list[str], rounds: int) -> ScaleStory:
     """Rounds a minute apart, the windows open for the first half of them."""
-    begun = ShiftedClock(0.0).now_seconds()
+    start = ShiftedClock(0.0).now_seconds()
     # a window ends on a whole minute: the one after half of the time
-    last = datetime.fromtimestamp(begun, UTC) + timedelta(seconds=rounds * ROUND_SECONDS / 2 + 60)
-    first = datetime.fromtimestamp(begun, UTC) - timedelta(hours=1)
+    last = datetime.fromtimestamp(start, UTC) + timedelta(seconds=rounds * ROUND_SECONDS / 2 + 60)
+    first = datetime.fromtimestamp(start, UTC) - timedelta(hours=1)
     for namespace in namespaces:
-        scene.enrol(namespace, [f"mon-sun {first:%H:%M}-{last:%H:%M} UTC"])
-    scene.requests.clear()
-    running, soaking, closed, late = scene.rounds(), list[tuple[int, int]](), 0, list[float]()
+        cluster.enrol(namespace, [f"mon-sun {first:%H:%M}-{last:%H:%M} UTC"])
+    cluster.requests.clear()
+    running, soaking, closed, late = cluster.rounds(), list[tuple[int, int]](), 0, list[float]()
     until = last.replace(second=0, microsecond=0).timestamp()
     for number in range(rounds):
-        scene.ahead_seconds = max(0.0, begun + number * ROUND_SECONDS - ShiftedClock(0.0).now_seconds())
-        reading = running.read(scene.now_seconds())
+        cluster.ahead_seconds = max(0.0, start + number * ROUND_SECONDS - ShiftedClock(0.0).now_seconds())
+        reading = running.read(cluster.now_seconds())
         if number:
             running.carry_out(reading)
         else:
-            late = paused_amid(scene, partial(running.carry_out, reading))
-        under_way = [one.change for one in scene.statuses() if one.state in SOAKING]
+            late = paused_amid(cluster, partial(running.carry_out, reading))
+        under_way = [status.change for status in cluster.statuses() if status.state in SOAKING]
         by_namespace = Counter(change.namespace for change in under_way)
         soaking.append((len(under_way), max(by_namespace.values(), default=0)))
         closed += reading.now_seconds > until
-    simulated_seconds = max(rounds * ROUND_SECONDS, scene.now_seconds() - begun)
-    statuses = list(scene.statuses())
+    simulated_seconds = max(rounds * ROUND_SECONDS, cluster.now_seconds() - start)
+    statuses = list(cluster.statuses())
     return ScaleStory(
-        simulated_seconds, scene.requests, soaking, statuses, until, closed, max(late, default=0.0), len(late)
+        simulated_seconds, cluster.requests, soaking, statuses, until, closed, max(late, default=0.0), len(late)
     )
 
 
-def paused_amid(scene: ScaleScene, carry_out: Callable[[], object]) -> list[float]:
+def paused_amid(cluster: ScaleScene, carry_out: Callable[[], object]) -> list[float]:
     """Seconds after a person's pause at which writes of workloads left still; it is resumed in the end."""
     switched: list[float] = []
 
     def pause() -> None:
-        wait_for("the first write", lambda: scene.writes)
-        scene.service().pause(APPROVER, "in the middle of acts")
+        wait_for("the first write", lambda: cluster.writes)
+        cluster.service().pause(APPROVER, "in the middle of acts")
         switched.append(time.monotonic())
 
     person = threading.Thread(target=pause)
     person.start()
     carry_out()
     person.join()
-    scene.service().resume(APPROVER)
-    return [moment - switched[0] for moment in scene.writes if moment > switched[0]]
+    cluster.service().resume(APPROVER)
+    return [moment - switched[0] for moment in cluster.writes if moment > switched[0]]
 
 
 def rows(story: ScaleStory, workloads: int) -> list[Row]:

@@ -67,12 +67,12 @@ class Point:
 
 @dataclass
 class Killed:
-    """What is known of a run after its process is gone. told: states that it had reported before."""
+    """What is known of a run after its process is gone. messages: states that it had reported before."""
 
     point: Point
     generation: int
-    told: list[str] = field(default_factory=list)
-    found: str = ""
+    messages: list[str] = field(default_factory=list)
+    phase: str = ""
     """State that the ledger had before it was settled."""
 
 
@@ -100,20 +100,20 @@ def run(point: Point, plane: ControlPlane, after_seconds: float | None) -> tuple
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     killed = Killed(point, live(plane, point.workload)["metadata"]["generation"])
-    here, there = context.Pipe()
-    process = context.Process(target=work, args=(point, there))
+    here, far_end = context.Pipe()
+    process = context.Process(target=work, args=(point, far_end))
     process.start()
-    there.close()
+    far_end.close()
     assert here.recv() == "go"
-    begun = time.monotonic()
+    start = time.monotonic()
     if after_seconds is not None:
         time.sleep(after_seconds)
         process.kill()
     process.join()
-    took = time.monotonic() - begun
+    took = time.monotonic() - start
     try:
         while here.poll():
-            killed.told.append(here.recv())
+            killed.messages.append(here.recv())
     except EOFError:
         pass
     here.close()
@@ -125,7 +125,7 @@ def wrong(killed: Killed, plane: ControlPlane) -> Iterator[str]:
     actions = actions_of(killed.point)
     ledger = actions.journal.ledger
     before = list(actions.journal.statuses().values())
-    killed.found = before[0].state.value if before else "nothing"
+    killed.phase = before[0].state.value if before else "nothing"
     settle(actions)
     statuses = list(actions.journal.statuses().values())
     names = Counter(entry.event for entry in ledger.entries())
@@ -136,11 +136,11 @@ def wrong(killed: Killed, plane: ControlPlane) -> Iterator[str]:
     state = statuses[0].state if statuses else None
     if state is not None and not state.settled:
         yield f"lost: {state} after settling"
-    if killed.told and (state is None or names[killed.told[-1]] == 0):
-        yield f"lost: it had said {killed.told[-1]}, and the ledger has {dict(names)}"
-    holds, wanted = held(killed.point, plane), NEW if state is not None and state.in_force else OLD
-    if set(holds) != {wanted}:
-        yield f"{'lost' if wanted == NEW else 'doubled'}: the ledger says {state}, and the cluster holds {holds}"
+    if killed.messages and (state is None or names[killed.messages[-1]] == 0):
+        yield f"lost: it had said {killed.messages[-1]}, and the ledger has {dict(names)}"
+    holds, expected = cpu_amounts(killed.point, plane), NEW if state is not None and state.in_force else OLD
+    if set(holds) != {expected}:
+        yield f"{'lost' if expected == NEW else 'doubled'}: the ledger says {state}, and the cluster holds {holds}"
     writes = (
         names[ChangeEvent.ACCEPTED.value] + names[ChangeEvent.ROLLBACK_ACCEPTED.value] + (state is ChangeState.FAILED)
     )
@@ -151,41 +151,41 @@ def wrong(killed: Killed, plane: ControlPlane) -> Iterator[str]:
     actions.client.close()
 
 
-def held(point: Point, plane: ControlPlane) -> list[str]:
+def cpu_amounts(point: Point, plane: ControlPlane) -> list[str]:
     """CPU wherever the method puts it: the template, each running pod, the annotation."""
     noted = RESOURCES_ANNOTATION in (live(plane, point.workload)["metadata"].get("annotations") or {})
     if point.method is Method.TEMPLATE:
         return [template(plane, point.workload)["requests"]["cpu"]]
-    found = [NEW if noted else OLD]
+    amounts = [NEW if noted else OLD]
     if point.method is Method.IN_PLACE:
-        found += [p["spec"]["containers"][0]["resources"]["requests"]["cpu"] for p in pods(plane, point.workload)]
-    return found
+        amounts += [p["spec"]["containers"][0]["resources"]["requests"]["cpu"] for p in pods(plane, point.workload)]
+    return amounts
 
 
 def points(plane: ControlPlane, namespace: str, folder: Path, count: int, methods: Sequence[Method]) -> list[Point]:
     """So many runs, the methods in turn, each with a Deployment that runs."""
-    made, kubeconfig = [], str(applier(plane, namespace))
+    new_points, kubeconfig = [], str(applier(plane, namespace))
     for number in range(count):
         method = methods[number % len(methods)]
         replicas = 2 if method is Method.IN_PLACE else 1
         workload = created(plane, namespace, f"web-{number}", replicas)
         ledger = folder / f"{number}.db"
-        made.append(Point(workload, method, number // len(methods) % 2 == 1, kubeconfig, ledger))
-    for point in made:
+        new_points.append(Point(workload, method, number // len(methods) % 2 == 1, kubeconfig, ledger))
+    for point in new_points:
         ready(plane, point.workload)
-    return made
+    return new_points
 
 
-def kill_all(plane: ControlPlane, found: Sequence[Point], spans: dict[Any, float], seed: int) -> list[Killed]:
+def kill_all(plane: ControlPlane, kill_points: Sequence[Point], spans: dict[Any, float], seed: int) -> list[Killed]:
     """Run and kill each at a moment drawn evenly over its whole length."""
     draw = random.Random(seed)
-    return [run(point, plane, 1.05 * draw.random() * spans[point.method, point.back])[0] for point in found]
+    return [run(point, plane, 1.05 * draw.random() * spans[point.method, point.back])[0] for point in kill_points]
 
 
-def lengths(plane: ControlPlane, found: Sequence[Point]) -> dict[Any, float]:
+def lengths(plane: ControlPlane, kill_points: Sequence[Point]) -> dict[Any, float]:
     """Seconds of a whole run, by method and whether it rolls back: the median of those given."""
     seconds: dict[Any, list[float]] = {}
-    for point in found:
+    for point in kill_points:
         seconds.setdefault((point.method, point.back), []).append(run(point, plane, None)[1])
     return {key: median(values) for key, values in seconds.items()}
 
@@ -202,33 +202,33 @@ def main() -> None:
         for method in METHODS:
             namespace = create_namespace(plane.api(), f"kills-{method.value}")
             (folder / method.value / "whole").mkdir(parents=True)
-            whole = points(
+            kill_points = points(
                 plane,
                 create_namespace(plane.api(), f"whole-{method.value}"),
                 folder / method.value / "whole",
                 6,
                 [method],
             )
-            spans = lengths(plane, whole)
+            spans = lengths(plane, kill_points)
             killed = kill_all(
                 plane, points(plane, namespace, folder / method.value, options.points, [method]), spans, options.seed
             )
             time.sleep(QUIET_SECONDS)
-            found = [(one, list(wrong(one, plane))) for one in killed]
-            for one, bad in found:
-                phases[one.found] += 1
+            verdicts = [(killed_run, list(wrong(killed_run, plane))) for killed_run in killed]
+            for killed_run, bad in verdicts:
+                phases[killed_run.phase] += 1
                 if bad:
-                    print(one.point, one.told, bad)
-            said = [text for _, bad in found for text in bad]
-            lost, doubled = (sum(text.startswith(word) for text in said) for word in ("lost", "doubled"))
-            unknown = sum("unknown" in one.found for one, _ in found)
+                    print(killed_run.point, killed_run.messages, bad)
+            violations = [text for _, bad in verdicts for text in bad]
+            lost, doubled = (sum(text.startswith(word) for text in violations) for word in ("lost", "doubled"))
+            unknown = sum("unknown" in killed_run.phase for killed_run, _ in verdicts)
             rows += [
                 below(f"{method.value}: lost", float(lost), "", 0, f"{len(killed)} kills"),
                 below(f"{method.value}: done twice", float(doubled), "", 0, f"{len(killed)} kills"),
                 Row(f"{method.value}: without an outcome, settled by reading the cluster", float(unknown), "changes"),
             ]
-    words = ", ".join(f"{state} {count}" for state, count in sorted(phases.items()))
-    rows.append(Row("kills", float(sum(phases.values())), "", note=f"where the ledger was: {words}"))
+    phase_counts = ", ".join(f"{state} {count}" for state, count in sorted(phases.items()))
+    rows.append(Row("kills", float(sum(phases.values())), "", note=f"where the ledger was: {phase_counts}"))
     wrong_changes = sum(row.value for row in rows if row.goal)
     rows.insert(
         0,

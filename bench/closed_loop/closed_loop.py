@@ -103,7 +103,7 @@ def rows(family: str, runs: Seeds) -> Iterator[Row]:
         name = f"{family}: batch core-hours, each tuned in hindsight to 1 % violations, cotenant / {sharing}"
         yield goal(name, ratio(runs, cotenant, tuned(sharing)), floor)
         most = ratio(runs, tuned(Sharing.ORACLE), tuned(sharing))
-        yield Row(f"{family}: oracle / {sharing} tuned in hindsight", most.mean, "ratio", note=words(most))
+        yield Row(f"{family}: oracle / {sharing} tuned in hindsight", most.mean, "ratio", note=interval_text(most))
     for sharing in (Sharing.KOORDINATOR, Sharing.COTENANT):
         outcomes = [installed_outcomes(run, sharing)[0] for run in runs]
         for name, unit in (
@@ -114,20 +114,24 @@ def rows(family: str, runs: Seeds) -> Iterator[Row]:
             ("suppressed_core_hours", "core-hours"),
         ):
             value = interval([getattr(o, name) for o in outcomes])
-            yield Row(f"{family}: {sharing} as installed, {name}", value.mean, unit, note=words(value))
+            yield Row(f"{family}: {sharing} as installed, {name}", value.mean, unit, note=interval_text(value))
     slower = interval([installed_outcomes(run, Sharing.COTENANT)[0].latency_ratio for run in runs])
     yield below(
-        f"{family}: latency-sensitive p99 as installed / no colocation", slower.mean, "ratio", 1.1, words(slower)
+        f"{family}: latency-sensitive p99 as installed / no colocation",
+        slower.mean,
+        "ratio",
+        1.1,
+        interval_text(slower),
     )
 
 
 def goal(metric: str, value: SeedInterval, floor: float) -> Row:
     """Met when the mean reaches the floor and the interval lies above 1."""
     met = bool(value.mean >= floor and value.low > 1)
-    return Row(metric, value.mean, "ratio", f">= {floor:g}, interval above 1", met, words(value))
+    return Row(metric, value.mean, "ratio", f">= {floor:g}, interval above 1", met, interval_text(value))
 
 
-def words(value: SeedInterval) -> str:
+def interval_text(value: SeedInterval) -> str:
     if np.isnan(value.mean):
         return "not reachable: on some seed no setting violates as seldom"
     return f"95 % interval {value.low:.3g}..{value.high:.3g} over {len(SEEDS)} seeds"
@@ -158,17 +162,17 @@ def measured(family: str) -> Seeds:
     """Outcomes by seed."""
     make, runs = worlds(family), []
     for seed in SEEDS:
-        begun = time.process_time()
+        start = time.process_time()
         runs.append(run_all_settings(make(seed), KNOBS, Interference(), Silent()))
-        print(f"{family} seed {seed}: {time.process_time() - begun:.0f} s of CPU", flush=True)
+        print(f"{family} seed {seed}: {time.process_time() - start:.0f} s of CPU", flush=True)
     return runs
 
 
 def large() -> list[Row]:
     """The size that must fit two cores: world, forecasts and one way as installed."""
     began, cpu = time.monotonic(), time.process_time()
-    world = synthetic_world(LARGE, Silent())
-    outcome = run_all_settings(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
+    cluster = synthetic_world(LARGE, Silent())
+    outcome = run_all_settings(cluster, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
     minutes, own = (time.monotonic() - began) / 60, (time.process_time() - cpu) / 60
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30
     note = f"{own:.1f} minutes of CPU; {outcome.batch_core_hours:,.0f} batch core-hours"

@@ -62,10 +62,10 @@ DRAWS: Final = 5
 class RecordedAccounts(Accounts):
     """Keeps what the simulated loop did on each node."""
 
-    def __init__(self, world: World, jobs: BatchJobs, steps: int) -> None:
+    def __init__(self, cluster: World, jobs: BatchJobs, steps: int) -> None:
         """Nothing is entered yet; later steps are not kept."""
-        super().__init__(world, jobs, Interference())
-        self.record = LoopRecord.empty(len(world.cores), steps)
+        super().__init__(cluster, jobs, Interference())
+        self.record = LoopRecord.empty(len(cluster.cores), steps)
         self._steps = steps
 
     def ended(self, jobs: npt.NDArray[np.intp], step: int) -> None:
@@ -83,28 +83,31 @@ class RecordedAccounts(Accounts):
             self.record.evicted += evicted
 
 
-def lending_of(world: World, policy: str) -> TriedLender:
+def lending_of(cluster: World, policy: str) -> TriedLender:
     """What the live manager lends by: present usage, or the peaks that its analysis forecasts at the first step.
 
     The manager analyses once an hour of wall time, so that the day has one decision on peaks.
     """
     install = install_of(policy)
     if policy == USAGE:
-        return lender(world, Sharing.KOORDINATOR, float(install.strategy.cpu_reclaim_percent), {})
+        return lender(cluster, Sharing.KOORDINATOR, float(install.strategy.cpu_reclaim_percent), {})
     settings = NodePeakSettings()
-    decided = forecast_peaks(world, [settings.risk_percent], settings, Silent())
+    decided = forecast_peaks(cluster, [settings.risk_percent], settings, Silent())
     first = {
         r: {risk: {k: np.repeat(v[:, :1], v.shape[1], axis=1) for k, v in of.items()} for risk, of in risks.items()}
         for r, risks in decided.items()
     }
-    return lender(world, Sharing.COTENANT, settings.risk_percent, first)
+    return lender(cluster, Sharing.COTENANT, settings.risk_percent, first)
 
 
-def simulated(world: World, jobs: BatchJobs, steps: int, policy: str, draw: int) -> LoopRecord:
+def simulated(cluster: World, jobs: BatchJobs, steps: int, policy: str, draw: int) -> LoopRecord:
     """The first steps of the loop; draw: of the scheduler's choices among equal nodes."""
     install = install_of(policy)
-    loop, accounts = SharingLoop(world, jobs, lending_of(world, policy), install), RecordedAccounts(world, jobs, steps)
-    loop.placing = BatchPlacement(len(world.cores), install, np.random.default_rng([world.scenario.seed, 3, draw]))
+    loop, accounts = (
+        SharingLoop(cluster, jobs, lending_of(cluster, policy), install),
+        RecordedAccounts(cluster, jobs, steps),
+    )
+    loop.placing = BatchPlacement(len(cluster.cores), install, np.random.default_rng([cluster.scenario.seed, 3, draw]))
     loop.run(accounts, Silent())
     return accounts.record
 
@@ -114,13 +117,13 @@ def core_hours(millicores: Floats) -> float:
     return float(millicores.sum()) * STEP_HOURS / MILLICORES_PER_CORE
 
 
-def measures(one: LoopRecord) -> dict[str, tuple[float, str]]:
+def measures(loop_record: LoopRecord) -> dict[str, tuple[float, str]]:
     """What is compared, with units."""
     return {
-        "batch-cpu lent": (core_hours(one.lent), "core-hours"),
-        "batch-cpu of the pods that run": (core_hours(one.bound), "core-hours"),
-        "batch work": (core_hours(one.used), "core-hours"),
-        "batch jobs done": (one.ended, "jobs"),
+        "batch-cpu lent": (core_hours(loop_record.lent), "core-hours"),
+        "batch-cpu of the pods that run": (core_hours(loop_record.bound), "core-hours"),
+        "batch work": (core_hours(loop_record.used), "core-hours"),
+        "batch jobs done": (loop_record.ended, "jobs"),
     }
 
 
@@ -132,22 +135,22 @@ def difference(value: float, expected: float) -> float:
 def rows(live: LoopRecord, draws: Sequence[LoopRecord], note: str) -> Iterator[Row]:
     """The live run by the mean of the simulated ones; what those differ among themselves stands in the notes."""
     expected = draws[0].lent  # what is lent does not depend on the draw
-    apart = np.abs(live.lent - expected).sum() / (expected.sum() or live.lent.sum() or 1.0)
-    yield below("batch-cpu by node and step, mean difference / mean", round(float(apart), 4), "ratio", WITHIN, note)
+    distance = np.abs(live.lent - expected).sum() / (expected.sum() or live.lent.sum() or 1.0)
+    yield below("batch-cpu by node and step, mean difference / mean", round(float(distance), 4), "ratio", WITHIN, note)
     of_draws = [measures(draw) for draw in draws]
     for name, (value, unit) in measures(live).items():
         values = [draw[name][0] for draw in of_draws]
         mean = float(np.mean(values))
-        words = f"live {value:.4g} {unit}, simulated {mean:.4g} ({min(values):.4g} to {max(values):.4g})"
-        yield below(f"{name}, difference / simulated", difference(value, mean), "ratio", WITHIN, words)
+        comparison = f"live {value:.4g} {unit}, simulated {mean:.4g} ({min(values):.4g} to {max(values):.4g})"
+        yield below(f"{name}, difference / simulated", difference(value, mean), "ratio", WITHIN, comparison)
     shorts = [float(draw.short.mean()) for draw in draws]
     short = float(live.short.mean())
-    words = f"live {short:.4f}, simulated {np.mean(shorts):.4f} ({min(shorts):.4f} to {max(shorts):.4f})"
+    comparison = f"live {short:.4f}, simulated {np.mean(shorts):.4f} ({min(shorts):.4f} to {max(shorts):.4f})"
     yield below(
-        "node-time short, difference", round(abs(short - float(np.mean(shorts))), 4), "of node-time", SHORT, words
+        "node-time short, difference", round(abs(short - float(np.mean(shorts))), 4), "of node-time", SHORT, comparison
     )
-    words = f"live {live.evicted}, simulated {min(d.evicted for d in draws)} to {max(d.evicted for d in draws)}"
-    yield Row("batch pods evicted for memory", live.evicted, "pods", note=words)
+    comparison = f"live {live.evicted}, simulated {min(d.evicted for d in draws)} to {max(d.evicted for d in draws)}"
+    yield Row("batch pods evicted for memory", live.evicted, "pods", note=comparison)
     yield Row("steps that took longer than their wall time", live.late, "steps", note=f"of {live.lent.shape[1]}")
 
 
@@ -206,7 +209,9 @@ def main() -> int:
     measured = list(rows(of_live, draws, note))
     name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"
     changed = [f"--{key} {value}" for key, value in vars(options).items() if value != parser.get_default(key)]
-    command = " ".join([f".venv/bin/python -m bench.{NAME}", *(one for one in changed if not one.startswith("--logs"))])
+    command = " ".join(
+        [f".venv/bin/python -m bench.{NAME}", *(argument for argument in changed if not argument.startswith("--logs"))]
+    )
     record(name, command, measured, is_kept=options.minutes >= MINUTES and options.nodes >= NODES)
     return 0
 

@@ -100,9 +100,9 @@ class Loop:
         """What batch has done since its processes began."""
         return sum(map(counted, self.counters))
 
-    def run(self, cgroup: str, *words: str) -> subprocess.Popen[bytes]:
+    def run(self, cgroup: str, *argv: str) -> subprocess.Popen[bytes]:
         """A load in a container."""
-        return subprocess.Popen([*entering(cgroup), sys.executable, str(LOAD), *words])
+        return subprocess.Popen([*entering(cgroup), sys.executable, str(LOAD), *argv])
 
 
 def entering(cgroup: str) -> list[str]:
@@ -193,8 +193,8 @@ def phase(at: Loop, load_percent: int, policy: str, work: int, work_per_core_sec
     """Measure one level under one policy; work: of a request; batch counts in cores of undisturbed work."""
     with colocated(at, policy):
         outs = [at.folder / f"latencies-{number}.json" for number in range(CPUS)]
-        words = (str(work), str(PERIOD_MS), str(SETTLE_SECONDS + at.seconds), str(at.folder / "served"))
-        servers = [at.run(at.service, "serve", str(out), *words) for out in outs]
+        load_args = (str(work), str(PERIOD_MS), str(SETTLE_SECONDS + at.seconds), str(at.folder / "served"))
+        servers = [at.run(at.service, "serve", str(out), *load_args) for out in outs]
         time.sleep(SETTLE_SECONDS)
         begin = _counters(at)
         time.sleep(at.seconds - 0.5)  # the loops still serve at its end
@@ -251,8 +251,8 @@ def measured_day(at: Loop, rounds: int) -> list[Phase]:
         for load in DAY if number % 2 == 0 else DAY[::-1]:
             first = number % len(ways)
             for policy in (*ways[first:], *ways[:first]):
-                one = phase(at, load, policy, work[load], work_per_core_second)
-                phases.setdefault((load, policy), []).append(one)
+                measured_phase = phase(at, load, policy, work[load], work_per_core_second)
+                phases.setdefault((load, policy), []).append(measured_phase)
     return [mean_phase(phases[load, policy]) for load in DAY for policy in ways]
 
 

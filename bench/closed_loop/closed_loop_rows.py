@@ -112,10 +112,10 @@ def p99_ratio(
     model: Interference, cores: int, online_cores: float, batch_cores: float, *, by_quota: bool = False
 ) -> float:
     """The model's p99 with batch over that without it, memory being no matter."""
-    one = np.array([float(cores)])
+    cores_array = np.array([float(cores)])
     empty = np.zeros(1)
     shares = (np.array([online_cores / cores]), np.array([batch_cores / cores]))
-    return float(latency_ratio(model, one, *shares, (empty, empty), by_quota=by_quota)[0])
+    return float(latency_ratio(model, cores_array, *shares, (empty, empty), by_quota=by_quota)[0])
 
 
 def fitted(real: Day, cores: int) -> Interference:
@@ -130,7 +130,9 @@ def fitted(real: Day, cores: int) -> Interference:
 
     def growth_error(weight: float) -> float:
         model = Interference(tail_weight=weight)
-        expected = {load: _multiplier(model, cores, one.online_cores / cores) for load, one in alone.items()}
+        expected = {
+            load: _multiplier(model, cores, load_phase.online_cores / cores) for load, load_phase in alone.items()
+        }
         return sum(
             math.log(p.p99_ms / lowest.p99_ms / (expected[load] / expected[lowest.load_percent])) ** 2
             for load, p in alone.items()
@@ -158,8 +160,8 @@ def fitted(real: Day, cores: int) -> Interference:
 
 
 def _multiplier(model: Interference, cores: int, online_ratio: float) -> float:
-    one, empty = np.array([float(cores)]), np.zeros(1)
-    return float(latency_multiplier(model, one, np.array([online_ratio]), empty, empty)[0])
+    cores_array, empty = np.array([float(cores)]), np.zeros(1)
+    return float(latency_multiplier(model, cores_array, np.array([online_ratio]), empty, empty)[0])
 
 
 def rest_cores(real: Day) -> float:
@@ -211,14 +213,14 @@ def _summary(real: Day, day: Day, cores: int) -> Iterator[Row]:
 
 
 def _phase_rows(real: Day, day: Day, cores: int) -> Iterator[Row]:
-    for one, other in zip(real, day, strict=True):
-        where = f"service at {one.load_percent} % of the node, {one.policy}"
+    for phase, other in zip(real, day, strict=True):
+        where = f"service at {phase.load_percent} % of the node, {phase.policy}"
         text = (
-            f"online {one.online_cores:.2f} ({other.online_cores:.2f}), batch {one.batch_cores:.2f}"
-            f" ({other.batch_cores:.2f}), goodput {one.goodput_cores:.2f} ({other.goodput_cores:.2f}) cores,"
-            f" the rest of the machine {one.system_cores:.2f}"
+            f"online {phase.online_cores:.2f} ({other.online_cores:.2f}), batch {phase.batch_cores:.2f}"
+            f" ({other.batch_cores:.2f}), goodput {phase.goodput_cores:.2f} ({other.goodput_cores:.2f}) cores,"
+            f" the rest of the machine {phase.system_cores:.2f}"
         )
-        yield Row(f"{where}: p99", one.p99_ms, "ms", note=f"{text}; in brackets simulated, p99 {other.p99_ms:.2f} ms")
+        yield Row(f"{where}: p99", phase.p99_ms, "ms", note=f"{text}; in brackets simulated, p99 {other.p99_ms:.2f} ms")
 
 
 def _of(day: Day, policy: str) -> list[Phase]:

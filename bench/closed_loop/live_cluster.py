@@ -90,13 +90,13 @@ class LiveWorld:
 
 def live_world(scenario: SharingScenario) -> LiveWorld:
     """The world of `cotenant simulate`, of one cell, with the pods that run as its first judged step begins."""
-    world, cluster = synthetic_world(scenario, Silent()), cell_cluster(scenario, 0, scenario.nodes)
-    grid = world.past[Resource.CPU].grid
-    past = present_cluster(cluster, CLUSTER, grid.start_seconds + world.first_slot * grid.step_seconds)
+    simulated_cluster, cluster = synthetic_world(scenario, Silent()), cell_cluster(scenario, 0, scenario.nodes)
+    grid = simulated_cluster.past[Resource.CPU].grid
+    past = present_cluster(cluster, CLUSTER, grid.start_seconds + simulated_cluster.first_slot * grid.step_seconds)
     nodes = tuple(node.name for node in cluster.inventory.nodes)
     pods = [pod for pod in past.inventory.pods if pod.running and pod.priority is not PriorityClass.BATCH]
     of_node = {name: tuple(pod for pod in pods if pod.node == name and not pod.best_effort) for name in nodes}
-    return LiveWorld(world, nodes, of_node, past)
+    return LiveWorld(simulated_cluster, nodes, of_node, past)
 
 
 def moved(past: SyntheticCluster, by_seconds: int) -> SyntheticCluster:
@@ -184,11 +184,11 @@ def _typed(shell: Shell, text: str) -> None:
         raise RuntimeError(f"{text}: {done.stdout}\n{done.stderr}")
 
 
-def _serve(stack: contextlib.ExitStack, plane: ControlPlane, folder: Path, name: str, *words: str) -> Server:
+def _serve(stack: contextlib.ExitStack, plane: ControlPlane, folder: Path, name: str, *argv: str) -> Server:
     """One of our servers, with its account, until the stack ends."""
     own = ["--kubeconfig", str(account(plane, f"cotenant-{name}"))]
     common = [str(Path(sys.executable).with_name("cotenant")), "--set", "telemetry.health_port=0", "serve", name]
-    server = Server(name, [*common, *words, *own], folder / f"{name}.log")
+    server = Server(name, [*common, *argv, *own], folder / f"{name}.log")
     server.start()
     stack.callback(server.kill)
     return server
@@ -202,14 +202,14 @@ def _create_objects(plane: ControlPlane, live: LiveWorld) -> None:
         name = live.nodes[number]
         node["metadata"]["name"] = node["metadata"]["labels"]["kubernetes.io/hostname"] = name
         capacity = {r: float(past[r].capacity[number]) for r in Resource}
-        left = {r: capacity[r] - float(past[r].reserved[number]) for r in Resource}
-        for field, amounts in (("capacity", capacity), ("allocatable", left)):
+        allocatable = {r: capacity[r] - float(past[r].reserved[number]) for r in Resource}
+        for field, amounts in (("capacity", capacity), ("allocatable", allocatable)):
             node["status"][field] = {**quantities(amounts), "pods": "250"}
 
     create_nodes(plane, len(live.nodes), NodeShape(), sized)
     pods = [pod for of_node in live.pods.values() for pod in of_node]
-    there = {body["metadata"]["name"] for body in plane.api().items("/api/v1/namespaces")}
-    for namespace in sorted({pod.namespace for pod in pods} - there):
+    existing = {body["metadata"]["name"] for body in plane.api().items("/api/v1/namespaces")}
+    for namespace in sorted({pod.namespace for pod in pods} - existing):
         create_namespace(plane.api(), namespace)
     each(plane.api, pods, lambda api, pod: api.create(f"/api/v1/namespaces/{pod.namespace}/pods", _service(pod)))
 

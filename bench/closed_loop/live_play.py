@@ -205,14 +205,14 @@ class LivePlay:
     # --- the step ---------------------------------------------------------------------------------------------------
     def _look(self, step: int, record: LoopRecord) -> None:
         """Where pods are and what nodes lend, then one step of work."""
-        slot, world = self._world.first_slot + step, self._world
+        slot, simulated_cluster = self._world.first_slot + step, self._world
         nodes = self._objects()
         for pod in self.api.items(PODS):
             number = int(pod["metadata"]["name"].split("-")[1])
             job = self.active.get(number)
             if job is not None and job.name == pod["metadata"]["name"] and pod["spec"].get("nodeName"):
                 job.node = self._index[pod["spec"]["nodeName"]]
-        capacity = {r: world.past[r].capacity.astype(np.float64) for r in Resource}
+        capacity = {r: simulated_cluster.past[r].capacity.astype(np.float64) for r in Resource}
         bound = self._bound()
         record.lent[:, step] = self._lent(nodes)
         record.bound[:, step] = bound[CPU]
@@ -300,10 +300,10 @@ class LivePlay:
             size = float(capacity[number])
             if not pods or not len(agents.nodes_short_of_memory(np.array([size]), np.array([used]), policies[number])):
                 continue
-            for one in agents.jobs_to_evict(size, used, pods, policies[number]):
-                job = self.active[one]
+            for job_number in agents.jobs_to_evict(size, used, pods, policies[number]):
+                job = self.active[job_number]
                 self.api.delete(f"{PODS}/{job.name}")
-                self._pod_use.pop(one, None)
-                self._create(LiveJob(one, float(self.jobs.work_steps[one]), tries=job.tries + 1))
+                self._pod_use.pop(job_number, None)
+                self._create(LiveJob(job_number, float(self.jobs.work_steps[job_number]), tries=job.tries + 1))
                 count += 1
         return count

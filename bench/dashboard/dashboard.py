@@ -85,11 +85,11 @@ def main() -> None:
     record("dashboard", " ".join([".venv/bin/python -m bench.dashboard.dashboard", *sys.argv[1:]]), rows)
 
 
-def memory(server: Process, most_mib: float, held: str) -> list[Row]:
+def memory(server: Process, most_mib: float, label: str) -> list[Row]:
     """What the server holds after all that was asked of it, and the most it ever held."""
     return [
-        below(f"server memory, {held}", server.mib("VmRSS"), "MiB", most_mib, "after ten users"),
-        Row(f"server memory, {held}, highest", server.mib("VmHWM"), "MiB", note="while reading the store"),
+        below(f"server memory, {label}", server.mib("VmRSS"), "MiB", most_mib, "after ten users"),
+        Row(f"server memory, {label}, highest", server.mib("VmHWM"), "MiB", note="while reading the store"),
     ]
 
 
@@ -168,8 +168,8 @@ class Process:
             jar = CookieJar()
             urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar)).open(self.url, timeout=60).close()
             cookies = {cookie.name: str(cookie.value) for cookie in jar}
-            told = "; ".join(f"{name}={value}" for name, value in cookies.items())
-            self._visit = {"Cookie": told, HEADER: cookies[COOKIE]}
+            cookie_header = "; ".join(f"{name}={value}" for name, value in cookies.items())
+            self._visit = {"Cookie": cookie_header, HEADER: cookies[COOKIE]}
         return self._visit
 
     def mib(self, field: str) -> float:
@@ -179,8 +179,8 @@ class Process:
 
 
 def fetch(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=60) as response:
+        return bytes(response.read())
 
 
 def rows_per_request(server: Process, size: int, most_ms: float) -> list[Row]:
@@ -213,18 +213,18 @@ def drawn(server: Process, path: str, choice: str = "") -> float:
     """Seconds that the callback takes which draws a page under a choice of the top bar."""
     page, url = {"id": "page", "property": "children"}, {"id": "url", "property": "pathname", "value": path}
     search = {"id": "url", "property": "search", "value": choice}
-    asked = {
+    request_body = {
         "output": "page.children",
         "outputs": page,
         "inputs": [url, {"id": "redraw", "property": "data", "value": None}],
         "changedPropIds": ["url.pathname"],
         "state": [search],
     }
-    body, head = json.dumps(asked).encode(), {"Content-Type": "application/json", **server.session()}
+    body, head = json.dumps(request_body).encode(), {"Content-Type": "application/json", **server.session()}
     request = urllib.request.Request(f"{server.url}/_dash-update-component", data=body, headers=head)
     start = time.perf_counter()
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        assert b"children" in answer.read()
+    with urllib.request.urlopen(request, timeout=60) as response:
+        assert b"children" in response.read()
     return time.perf_counter() - start
 
 

@@ -78,9 +78,9 @@ def analysed_first(store: Store) -> Store:
     table = store.read_table(RECOMMENDATIONS)
     places = list(zip(table.columns["namespace"], table.columns["workload"], strict=True))
     explained = {
-        (namespace, one.container.workload.name)
+        (namespace, recommendation.container.workload.name)
         for namespace in {place[0] for place in places}
-        for one in store.read_document(f"explain@{namespace}", list[Recommendation]) or []
+        for recommendation in store.read_document(f"explain@{namespace}", list[Recommendation]) or []
     }
     copied = np.array([place not in explained for place in places])
     first = ORDERS[""][0].removeprefix("-")
@@ -103,10 +103,10 @@ def clicked(page: Any, selector: str, done: str) -> float:
 def switched(page: Any) -> Iterator[float]:
     """From page to page; the first round fills the browser's caches and does not count."""
     for turn in range(1 + TIMES // 3):
-        for key, (heading, wanted, whole) in PAGES.items():
-            done = f"document.querySelector('#page h1')?.textContent === '{heading}' && {wanted}"
+        for key, (heading, condition, complete) in PAGES.items():
+            done = f"document.querySelector('#page h1')?.textContent === '{heading}' && {condition}"
             taken = clicked(page, f"#nav-{key}", done)
-            page.wait_for_function(whole)
+            page.wait_for_function(complete)
             if turn:
                 yield taken
 

@@ -67,10 +67,10 @@ def demo(nodes: int, workloads: int) -> Iterator[str]:
     """A running demo of this size; its address with its token."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "demo.log"
-        words = ["--nodes", str(nodes), "--workloads", str(workloads), "--days", str(DAYS), "--port", "0"]
+        flags = ["--nodes", str(nodes), "--workloads", str(workloads), "--days", str(DAYS), "--port", "0"]
         env = {**os.environ, "HOME": folder, "TMPDIR": folder, "XDG_STATE_HOME": folder}
         with log.open("w") as out:
-            command = [str(COTENANT), "demo", "--no-browser", *words]
+            command = [str(COTENANT), "demo", "--no-browser", *flags]
             process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out, stderr=out)
         try:
             yield opened(process, log)
@@ -83,8 +83,8 @@ def opened(process: subprocess.Popen[bytes], log: Path) -> str:
     """The address that is printed once the demo is whole."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(r"open (http://\S+)", log.read_text()):
-            return found[1]
+        if match := re.search(r"open (http://\S+)", log.read_text()):
+            return match[1]
         time.sleep(0.2)
     raise RuntimeError(log.read_text())
 
@@ -106,15 +106,15 @@ def swept(browser: Browser, url: str, nodes: int, axe: str) -> Iterator[Row]:
         "console": "errors in the console",
         "fit": "cut, off screen or sideways",
     }
-    for kind, words in kinds.items():
+    for kind, title in kinds.items():
         first = next((f"; first: {fault}" for fault in faults if fault.kind == kind), "")
         note = f"{len(paths)} pages in {len(WINDOWS)} windows{first}"
-        yield below(f"{nodes} nodes: {words}", counts[kind], "faults", 0, note)
+        yield below(f"{nodes} nodes: {title}", counts[kind], "faults", 0, note)
 
 
 def paths_of(page: Page) -> list[str]:
     """Every page of the navigation, and of each page that is of one object the first one."""
-    paths = [one.path for one in pages.ALL if not one.parent]
+    paths = [top_page.path for top_page in pages.ALL if not top_page.parent]
     workload, node = first_row(page, "workloads"), first_row(page, "nodes")
     return [
         *paths,
@@ -135,10 +135,10 @@ def first_visits(browser: Browser, url: str, nodes: int) -> Iterator[Row]:
     replayed(browser, url)
     for what, ways in WAYS.items():
         for hand, way in ways.items():
-            begun = time.monotonic()
+            start = time.monotonic()
             page = visit(browser, LAPTOP, url)
             hands = way(page)
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             page.context.close()
             note = "; ".join(hands.did)
             yield below(f"{nodes} nodes: {what} by {hand}", hands.actions, "actions", MOST_CLICKS, note)

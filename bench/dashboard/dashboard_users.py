@@ -55,62 +55,71 @@ class Seen:
 
 def users(url: str, seconds: float, ask: Callable[[np.random.Generator], object]) -> list[Row]:
     """Rows of the benchmark; `ask` does what one click of a client asks of the server."""
-    seen, asked = Seen(), Seen()
+    browser_record, client_record = Seen(), Seen()
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=_asking, args=(k, until, ask, asked)) for k in range(CLIENTS)]
+    threads = [threading.Thread(target=_asking, args=(k, until, ask, client_record)) for k in range(CLIENTS)]
     for thread in threads:
         thread.start()
-    asyncio.run(_all(url, until, seen))
+    asyncio.run(_all(url, until, browser_record))
     for thread in threads:
         thread.join()
-    waits, errors, who = seen.waits + asked.waits, seen.errors + asked.errors, f"{BROWSERS + CLIENTS} users clicking"
+    waits, errors, who = (
+        browser_record.waits + client_record.waits,
+        browser_record.errors + client_record.errors,
+        f"{BROWSERS + CLIENTS} users clicking",
+    )
     note = f"{len(waits):,} requests in {seconds:.0f} s; {BROWSERS} browsers, {CLIENTS} clients"
-    p95 = [float(np.percentile(np.array(times or [np.nan]), 95)) for times in (waits, seen.clicks)]
+    p95 = [float(np.percentile(np.array(times or [np.nan]), 95)) for times in (waits, browser_record.clicks)]
     return [
         below(f"{who}, answer, p95", p95[0], "ms", 500, note),
-        Row(f"{who}, page drawn, p95", p95[1], "ms", note=f"{len(seen.clicks):,} clicks in browsers beside the server"),
+        Row(
+            f"{who}, page drawn, p95",
+            p95[1],
+            "ms",
+            note=f"{len(browser_record.clicks):,} clicks in browsers beside the server",
+        ),
         below(f"{who}, errors", len(errors), "", 0, "; ".join(errors[:2])),
     ]
 
 
-def _asking(number: int, until: float, ask: Callable[[np.random.Generator], object], asked: Seen) -> None:
+def _asking(number: int, until: float, ask: Callable[[np.random.Generator], object], client_record: Seen) -> None:
     rng = np.random.default_rng(100 + number)
     while time.monotonic() < until:
         start = time.perf_counter()
         try:
             ask(rng)
         except (OSError, AssertionError) as error:
-            asked.errors.append(repr(error))
-        asked.waits.append(1000 * (time.perf_counter() - start))
+            client_record.errors.append(repr(error))
+        client_record.waits.append(1000 * (time.perf_counter() - start))
         time.sleep(float(rng.uniform(*CLIENT_THINK_SECONDS)))
 
 
-async def _all(url: str, until: float, seen: Seen) -> None:
+async def _all(url: str, until: float, browser_record: Seen) -> None:
     from playwright.async_api import async_playwright
 
     flags = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
-        opened = [await _opened(browser, url, seen) for _ in range(BROWSERS)]
-        await asyncio.gather(*(_use(page, number, until, seen) for number, page in enumerate(opened)))
+        opened = [await _opened(browser, url, browser_record) for _ in range(BROWSERS)]
+        await asyncio.gather(*(_use(page, number, until, browser_record) for number, page in enumerate(opened)))
         await browser.close()
 
 
-async def _opened(browser: Any, url: str, seen: Seen) -> Any:
+async def _opened(browser: Any, url: str, browser_record: Seen) -> Any:
     """A page of a user of its own; console errors, page errors and refused requests are errors."""
     context = await browser.new_context(viewport={"width": 1440, "height": 900}, bypass_csp=True)
     page = await context.new_page()
     page.set_default_timeout(60_000)
-    page.on("console", lambda m: seen.errors.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda error: seen.errors.append(str(error)))
-    page.on("response", lambda answer: seen.errors.append(answer.url) if answer.status >= 400 else None)
+    page.on("console", lambda m: browser_record.errors.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda error: browser_record.errors.append(str(error)))
+    page.on("response", lambda response: browser_record.errors.append(response.url) if response.status >= 400 else None)
     await page.goto(url)
     await page.wait_for_function(PAGE_DRAWN, arg=PAGES["o"])
     await page.evaluate("performance.setResourceTimingBufferSize(5000)")
     return page
 
 
-async def _use(page: Any, number: int, until: float, seen: Seen) -> None:
+async def _use(page: Any, number: int, until: float, browser_record: Seen) -> None:
     rng = np.random.default_rng(number)
     await page.evaluate(WAITED)
     while True:
@@ -124,9 +133,9 @@ async def _use(page: Any, number: int, until: float, seen: Seen) -> None:
         try:
             await act(page, rng)
         except Exception as error:  # noqa: BLE001 whatever a person would meet counts, and the run goes on
-            seen.errors.append(f"{kind} on {title}, now {page.url}: {error!r}"[:300])
-        seen.clicks.append(1000 * (time.perf_counter() - start))
-        seen.waits += await page.evaluate(WAITED)
+            browser_record.errors.append(f"{kind} on {title}, now {page.url}: {error!r}"[:300])
+        browser_record.clicks.append(1000 * (time.perf_counter() - start))
+        browser_record.waits += await page.evaluate(WAITED)
 
 
 async def walk(page: Any, rng: np.random.Generator) -> None:

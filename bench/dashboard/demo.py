@@ -53,14 +53,14 @@ def peak_rss_mib(pid: int) -> float:
 def started(home: str) -> list[float]:
     """Seconds to the first answer, to the page and to its first chart, peak MiB and exit code of one start."""
     began = time.perf_counter()
-    words = [str(COTENANT), "demo", "--no-browser", "--port", "0"]
+    command = [str(COTENANT), "demo", "--no-browser", "--port", "0"]
     env = {**os.environ, "HOME": home, "XDG_CACHE_HOME": f"{home}/cache", "XDG_STATE_HOME": f"{home}/state"}
-    demo = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    demo = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert demo.stderr is not None
-    early = next(found[0] for line in demo.stderr if (found := re.findall(r"(http://\S+) shows", line)))
+    early = next(urls[0] for line in demo.stderr if (urls := re.findall(r"(http://\S+) shows", line)))
     await_answer(early)
     answered = time.perf_counter() - began
-    url = next(found[0] for line in demo.stderr if (found := re.findall(r"open (http://\S+)", line)))
+    url = next(urls[0] for line in demo.stderr if (urls := re.findall(r"open (http://\S+)", line)))
     served = time.perf_counter() - began
     first_chart(url)
     drawn = time.perf_counter() - began

@@ -54,30 +54,30 @@ def cut(workload: Workload) -> list[Recommendation]:
 
 def opened_seconds(job: ReviewJob) -> float:
     """Ask each second until the job is over, as the page does."""
-    begun = time.monotonic()
+    start = time.monotonic()
     while not job.wait(POLL_SECONDS):
         job.ask()
     job.require_success()
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 def rested_seconds(job: ReviewJob) -> float:
     """Seconds from the last question to the last workload that is reviewed without anybody asking."""
     job.ask()
-    gone = last = time.monotonic()
+    start = last = time.monotonic()
     done = job.done
     while time.monotonic() - last < 2 * IDLE_SECONDS and not job.is_over:
         time.sleep(0.05)
         if job.done != done:
             done, last = job.done, time.monotonic()
     job.stop()
-    return last - gone
+    return last - start
 
 
 def main(sizes: Sequence[int]) -> None:
     spec = SyntheticSpec(max(1, round(max(sizes) * NODES_PER_WORKLOAD * 1.2)), round(max(sizes) * 1.2), 1, 7)
     inventory = generate(spec).inventory
-    proposals = {w.ref: found for w in inventory.workloads if (found := cut(w))}
+    proposals = {w.ref: proposal for w in inventory.workloads if (proposal := cut(w))}
     clock = FixedClock(inventory.time_seconds)
     server = EmbeddedServer(clock=clock)
     for collection, item in initial_objects(inventory, inventory.time_seconds, {}):

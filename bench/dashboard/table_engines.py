@@ -82,12 +82,12 @@ def measured(engine: str, file: str) -> dict[str, tuple[float, str]]:
     """Processor milliseconds of pages and counts, and the process' memory."""
     page, count = ENGINES[engine](file)
     rng = np.random.default_rng(1)
-    asked = [
+    questions = [
         (str(rng.choice(list("abcdefghijk"))), str(rng.choice(SORTS)), 100 * int(rng.integers(20)))
         for _ in range(QUESTIONS)
     ]
-    pages = [spent(lambda one=one: page(*one)) for one in asked]  # type: ignore[misc]
-    counts = [spent(lambda one=one: count(one[0], "severity")) for one in asked]  # type: ignore[misc]
+    pages = [spent(lambda question=question: page(*question)) for question in questions]  # type: ignore[misc]
+    counts = [spent(lambda question=question: count(question[0], "severity")) for question in questions]  # type: ignore[misc]
     status = Path("/proc/self/status").read_text()
     memory = int(status.split("VmHWM:")[1].split()[0]) / 1024
     return {

@@ -80,12 +80,12 @@ def cell_rows(cell: Cell) -> Iterator[Row]:
     yield below(f"{cell.where}: p99 of two runs of the stock node, larger / smaller", high / low, "x", NOISE, spread)
     for way in OURS:
         p99, work = cell.p99(way), cell.work(way)
-        told = _spread(cell.turns[way].p99, "ms")
-        yield below(f"{cell.where}: p99 {way} / alone", p99 / cell.p99(ALONE), "x", P99_OF_ALONE, told)
+        spread_note = _spread(cell.turns[way].p99, "ms")
+        yield below(f"{cell.where}: p99 {way} / alone", p99 / cell.p99(ALONE), "x", P99_OF_ALONE, spread_note)
         yield below(f"{cell.where}: p99 {way} / stock node", p99 / cell.stock_p99, "x", 1)
         per_round = zip(cell.turns[way].work, cell.turns[STOCK].work, strict=True)
-        told = _spread([ours / stock for ours, stock in per_round if stock], "x")
-        yield above(f"{cell.where}: batch's work {way} / stock node", work / cell.stock_work, "x", 1, told)
+        spread_note = _spread([ours / stock for ours, stock in per_round if stock], "x")
+        yield above(f"{cell.where}: batch's work {way} / stock node", work / cell.stock_work, "x", 1, spread_note)
     better = list(_better(cell))
     what = f"{cell.where}: one-line ways that beat the default policy in p99 and in batch's work"
     yield below(what, len(better), "ways", 0, frontier(cell))

@@ -82,10 +82,10 @@ class Agent:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + 1.0
-        seen = self._observer.read(pods, (), NodeReading("n1"), self._applier.overridden_knobs)
-        step = self._strategy.step(seen, self._policy, self._state)
+        reading = self._observer.read(pods, (), NodeReading("n1"), self._applier.overridden_knobs)
+        step = self._strategy.step(reading, self._policy, self._state)
         self._state = step.state
-        self._applier.apply([step.plan], seen)
+        self._applier.apply([step.plan], reading)
 
     def close(self) -> None:
         self._applier.restore()
@@ -100,11 +100,11 @@ def agent(node: Kubepods, way: str) -> Iterator[Agent | None]:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
-        made = Agent(node, Path(folder), decode({"cpuBurstStrategy": {"policy": way}}))
+        burst_agent = Agent(node, Path(folder), decode({"cpuBurstStrategy": {"policy": way}}))
         try:
-            yield made
+            yield burst_agent
         finally:
-            made.close()
+            burst_agent.close()
 
 
 def serve(node: Kubepods, way: str, requests: int, measured: Measured) -> None:
@@ -139,8 +139,8 @@ def serve(node: Kubepods, way: str, requests: int, measured: Measured) -> None:
 
 def counters(node: Kubepods, web: Pod) -> tuple[int, int, float]:
     """(periods, throttled periods, ms throttled) of the container so far."""
-    found = dict(line.split() for line in node.read(web.container, "cpu", "cpu.stat").splitlines())
-    return int(found["nr_periods"]), int(found["nr_throttled"]), int(found["throttled_time"]) / 1e6
+    stats = dict(line.split() for line in node.read(web.container, "cpu", "cpu.stat").splitlines())
+    return int(stats["nr_periods"]), int(stats["nr_throttled"]), int(stats["throttled_time"]) / 1e6
 
 
 def note(measured: Measured, lines: np.ndarray, counted: list[float]) -> None:
@@ -178,19 +178,19 @@ def rows(ways: dict[str, Measured], rounds: int) -> list[Row]:
     fewer = 100 * (1 - median(saved.throttled_percent) / share) if share else 0.0
     ratio = median(saved.light_p99_ms) / median(without.light_p99_ms)
     text = f"medians of {rounds} interleaved rounds, limit 0.5 core, mean use 0.35 core"
-    found = [
+    table_rows = [
         above("fewer throttled periods with CPU burst", round(fewer, 1), "%", 90, text),
         below("light requests' p99 with CPU burst / on a stock node", round(ratio, 3), "", 0.6, text),
         above("throttled periods on a stock node", round(share, 1), "%", 10, "else the two rows above prove nothing"),
     ]
-    for way, one in ways.items():
+    for way, samples in ways.items():
         name = {STOCK: "on a stock node", UNLIMITED: "without a limit"}.get(way, f"policy {way}")
         if way != STOCK:
-            found.append(Row(f"throttled periods, {name}", round(median(one.throttled_percent), 1), "%"))
-        found.append(Row(f"time throttled, {name}", round(median(one.throttled_ms)), "ms"))
-        found.append(Row(f"light requests' p99, {name}", round(median(one.light_p99_ms), 1), "ms"))
-        found.append(Row(f"heavy requests' p99, {name}", round(median(one.heavy_p99_ms), 1), "ms"))
-    return [*found, Row("load of the machine, one minute", round(os.getloadavg()[0], 1), "")]
+            table_rows.append(Row(f"throttled periods, {name}", round(median(samples.throttled_percent), 1), "%"))
+        table_rows.append(Row(f"time throttled, {name}", round(median(samples.throttled_ms)), "ms"))
+        table_rows.append(Row(f"light requests' p99, {name}", round(median(samples.light_p99_ms), 1), "ms"))
+        table_rows.append(Row(f"heavy requests' p99, {name}", round(median(samples.heavy_p99_ms), 1), "ms"))
+    return [*table_rows, Row("load of the machine, one minute", round(os.getloadavg()[0], 1), "")]
 
 
 def median(values: list[float]) -> float:

@@ -80,7 +80,7 @@ class Machine:
 
     pods: int
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(7))
-    made: int = 0
+    created: int = 0
     at_seconds: float = 0.0
     specs: list[PodSpec] = field(default_factory=list)
 
@@ -94,8 +94,8 @@ class Machine:
             self.specs.append(self._pod())
 
     def _pod(self) -> PodSpec:
-        number, batch = self.made, self.made % 2
-        self.made += 1
+        number, batch = self.created, self.created % 2
+        self.created += 1
         amounts = {BATCH_CPU: 500, BATCH_MEMORY: 256 * MIB} if batch else {"cpu": 500, "memory": 256 * MIB}
         names = [f"c{i}" for i in range(CONTAINERS_PER_POD)]
         return PodSpec(
@@ -153,10 +153,10 @@ def decided(machine: Machine, policy: NodePolicy, ticks: int, churn: int = 0) ->
     every, memory, ages = strategies(EnforcerSettings()), Memory(), Ages()
     for _ in range(ticks):
         machine.churn(churn)
-        seen = machine.tick()
-        begun = time.process_time()
-        found, memory = decide(seen, policy, memory, every, ages)
-        yield time.process_time() - begun, len(found.wants)
+        observation = machine.tick()
+        start = time.process_time()
+        decision, memory = decide(observation, policy, memory, every, ages)
+        yield time.process_time() - start, len(decision.wants)
 
 
 def resident_bytes() -> int:
@@ -166,9 +166,9 @@ def resident_bytes() -> int:
 
 def timing(containers: int, policy: NodePolicy, ticks: int) -> tuple[float, float, int]:
     """Median and 99th percentile of a tick's decision, milliseconds, and the wants of the last one."""
-    found = list(decided(Machine(containers // CONTAINERS_PER_POD), policy, ticks + 5))[5:]
-    times = 1000 * np.array([seconds for seconds, _ in found])
-    return float(np.median(times)), float(np.quantile(times, 0.99)), found[-1][1]
+    decisions = list(decided(Machine(containers // CONTAINERS_PER_POD), policy, ticks + 5))[5:]
+    times = 1000 * np.array([seconds for seconds, _ in decisions])
+    return float(np.median(times)), float(np.quantile(times, 0.99)), decisions[-1][1]
 
 
 def soak(policy: NodePolicy, ticks: int) -> tuple[float, int]:
@@ -179,7 +179,7 @@ def soak(policy: NodePolicy, ticks: int) -> tuple[float, int]:
             gc.collect()
             sizes.append(resident_bytes())
     third = sizes[len(sizes) // 3]
-    return 100 * (max(sizes[len(sizes) // 3 :]) / third - 1), machine.made * CONTAINERS_PER_POD
+    return 100 * (max(sizes[len(sizes) // 3 :]) / third - 1), machine.created * CONTAINERS_PER_POD
 
 
 def main() -> None:

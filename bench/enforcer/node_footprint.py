@@ -60,11 +60,11 @@ def crowd(count: int) -> Iterator[Kubepods]:
         for number in range(count):
             batch = number % 2 == 0
             resources = BATCH if batch else {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "256Mi"}}
-            made = node.pod(
+            crowd_pod = node.pod(
                 f"p-{number}", qos="BE" if batch else "LS", kube="BestEffort" if batch else "Burstable",
                 priority=5500 if batch else 9500, resources=resources,
             )  # fmt: skip
-            node.second_container(made)
+            node.second_container(crowd_pod)
         yield node
 
 
@@ -74,8 +74,8 @@ def agent(node: Kubepods, folder: Path) -> Running:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, all threads."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mib(pid: int, name: str = "VmRSS") -> float:
@@ -187,20 +187,20 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--steps", type=int, default=5)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if why := missing():
         print(f"node_footprint: not measured: {why}", file=sys.stderr)
         return 0
     rows = [
-        *cost(given.seconds),
-        *reactions(given.steps),
-        *beside_a_service(given.seconds / SERVICE_ROUNDS / 2, SERVICE_ROUNDS),
+        *cost(options.seconds),
+        *reactions(options.steps),
+        *beside_a_service(options.seconds / SERVICE_ROUNDS / 2, SERVICE_ROUNDS),
     ]
     record(
         "node_footprint",
         ".venv/bin/python -m bench.enforcer.node_footprint",
         rows,
-        is_kept=given.seconds >= 60 and given.steps >= 5,
+        is_kept=options.seconds >= 60 and options.steps >= 5,
     )
     return 0
 

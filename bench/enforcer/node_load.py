@@ -58,9 +58,9 @@ def serve(out: Path, work: int, period_ms: float, seconds: float, file: Path) ->
     service = Service(file)
     for _ in range(20):
         service.request(work)
-    latencies, begun = [], time.perf_counter() + 0.05
+    latencies, start = [], time.perf_counter() + 0.05
     for number in range(int(seconds * 1000 / period_ms)):
-        due = begun + number * period_ms / 1000
+        due = start + number * period_ms / 1000
         if (wait := due - time.perf_counter()) > 0:
             time.sleep(wait)
         service.request(work)
@@ -115,8 +115,8 @@ def write(counter: Counter, folder: Path) -> NoReturn:
             counter.add(1)
 
 
-def main(words: list[str]) -> None:
-    kind, first, *rest = words
+def main(argv: list[str]) -> None:
+    kind, first, *rest = argv
     if kind == "serve":
         work, period, seconds, file = rest
         serve(Path(first), int(work), float(period), float(seconds), Path(file))

@@ -97,7 +97,7 @@ class Scene:
 
 
 @contextlib.contextmanager
-def scene(folder: Path, seconds: float, outer_shares: int = OUTER_SHARES) -> Iterator[Scene]:
+def neighbour_pods(folder: Path, seconds: float, outer_shares: int = OUTER_SHARES) -> Iterator[Scene]:
     with Kubepods(outer_shares=outer_shares) as node:
         web = node.pod("web", qos="LS", kube="Burstable", priority=9500, resources=_cpu(WEB_MILLICORES))
         agent = node.pod("agent", kube="Burstable", priority=2_000_001_000, resources=_cpu(AGENT_MILLICORES))
@@ -262,7 +262,7 @@ def main() -> int:
         print(f"node_neighbours: not measured: {why}", file=sys.stderr)
         return 0
     disk = os.environ.get("COTENANT_BENCH_DISK")
-    with tempfile.TemporaryDirectory(dir=disk) as temp, scene(Path(temp), options.seconds) as at:
+    with tempfile.TemporaryDirectory(dir=disk) as temp, neighbour_pods(Path(temp), options.seconds) as at:
         nothing_idle = list(starved(at))
         cells = [measured_cell(at, kind, load, options.rounds) for load in LOADS for kind in KINDS]
     rows = [*summary(cells), *nothing_idle, *(row for cell in cells for row in cell_rows(cell))]

@@ -40,7 +40,7 @@ def newcomer(node: Kubepods, number: int) -> Pod:
 def churn(node: Kubepods, running: Running, count: int) -> list[float]:
     """Replace pods one by one; resident memory of the agent after each tenth of the way, in MiB."""
     assert running.process is not None
-    seen: list[float] = []
+    memory_sizes: list[float] = []
     for number in range(LIVE, LIVE + count):
         oldest = next(iter(node.pods.values()))
         newcomer(node, number)
@@ -54,8 +54,8 @@ def churn(node: Kubepods, running: Running, count: int) -> list[float]:
             node.remove(oldest)
         time.sleep(PAUSE_SECONDS)
         if (number - LIVE + 1) % max(1, count // 10) == 0:
-            seen.append(memory_mib(running.process.pid))
-    return seen
+            memory_sizes.append(memory_mib(running.process.pid))
+    return memory_sizes
 
 
 def soak(count: int) -> list[Row]:
@@ -76,8 +76,8 @@ def soak(count: int) -> list[Row]:
             grown = churn(node, running, count)
             running.ticked(20)
             ticks, errors = running.ticks(), failures(running)
-            held = json.loads((running.folder / "state" / ORIGINALS).read_bytes())
-            strangers = strays(node, json.dumps(held))
+            originals = json.loads((running.folder / "state" / ORIGINALS).read_bytes())
+            strangers = strays(node, json.dumps(originals))
             errors += running.end() != 0
         stuck = [
             p
@@ -100,11 +100,11 @@ def soak(count: int) -> list[Row]:
 
 def strays(node: Kubepods, journal: str) -> int:
     """Uids in the journal of pods that are not there any more."""
-    known = {pod.uid for pod in node.pods.values()}
+    uids = {pod.uid for pod in node.pods.values()}
     parts = {
         part for word in journal.split('"') for part in word.split("/") if part.startswith("pod") and "-p-" in part
     }
-    return sum(part.removeprefix("pod") not in known for part in parts)
+    return sum(part.removeprefix("pod") not in uids for part in parts)
 
 
 def failures(running: Running) -> float:
@@ -115,12 +115,12 @@ def failures(running: Running) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--containers", type=int, default=2000)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if why := missing():
         print(f"node_soak: not measured: {why}", file=sys.stderr)
         return 0
-    rows = soak(given.containers)
-    record("node_soak", ".venv/bin/python -m bench.enforcer.node_soak", rows, is_kept=given.containers >= 2000)
+    rows = soak(options.containers)
+    record("node_soak", ".venv/bin/python -m bench.enforcer.node_soak", rows, is_kept=options.containers >= 2000)
     return 0
 
 

@@ -36,9 +36,9 @@ def turn(client: Cri, sandbox: str, pod: Pod) -> list[float]:
     took = []
     for _ in range(TURN):
         began = time.perf_counter()
-        made = client.create(sandbox, pod, container(cpu_shares=2))
+        container_id = client.create(sandbox, pod, container(cpu_shares=2))
         took.append(time.perf_counter() - began)
-        client.call("RemoveContainer", cri.ContainerId(container_id=made))
+        client.call("RemoveContainer", cri.ContainerId(container_id=container_id))
     return took
 
 
@@ -88,8 +88,8 @@ def main() -> int:
             plugin = plugged(runtime)
             took[True] += turn(client, sandbox, pod)
             plugin.stop()
-            words = plugin.written().split()
-            adjusted, late = adjusted + int(words[-3]), late + int(words[-1])
+            fields = plugin.written().split()
+            adjusted, late = adjusted + int(fields[-3]), late + int(fields[-1])
     without, hooked = np.array(took[False]) * 1000, np.array(took[True]) * 1000
     difference = float(np.median(hooked) - np.median(without))
     record(

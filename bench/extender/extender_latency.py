@@ -47,20 +47,26 @@ def name_of(number: int) -> str:
 
 def cluster(nodes: int) -> World:
     """A third of the nodes is too busy for the pod."""
-    world, rng, now = World(), random.Random(7), time.time()
+    loaded_cluster, rng, now = World(), random.Random(7), time.time()
     for number in range(nodes):
         name = name_of(number)
-        world.node(name, cpu="32", memory="128Gi")
-        world.metric(name, cpu=f"{rng.randint(1000, 30_000)}m", memory="40Gi", updated=now)
-        world.forecast(name, [rng.randint(1000, 19_950) for _ in range(48)], [40 * GIB] * 48, start=now - now % 1800)
-        for one in range(10):
-            world.pod(
+        loaded_cluster.node(name, cpu="32", memory="128Gi")
+        loaded_cluster.metric(name, cpu=f"{rng.randint(1000, 30_000)}m", memory="40Gi", updated=now)
+        loaded_cluster.forecast(
+            name, [rng.randint(1000, 19_950) for _ in range(48)], [40 * GIB] * 48, start=now - now % 1800
+        )
+        for pod_number in range(10):
+            loaded_cluster.pod(
                 pod_json(
-                    f"p-{number}-{one}", {"cpu": "500m", "memory": "1Gi"}, labels=LS, node=name, scheduled=now - 3600
+                    f"p-{number}-{pod_number}",
+                    {"cpu": "500m", "memory": "1Gi"},
+                    labels=LS,
+                    node=name,
+                    scheduled=now - 3600,
                 )
             )
-    world.view.take(world.table.take(SOURCES, now, time.monotonic()))
-    return world
+    loaded_cluster.view.take(loaded_cluster.table.take(SOURCES, now, time.monotonic()))
+    return loaded_cluster
 
 
 class BesideEmpty(ExtenderApp):
@@ -94,10 +100,10 @@ class Caller:
 
     def ask(self, path: str, body: bytes) -> bytes:
         self.connection.request("POST", path, body, {"Content-Type": "application/json"})
-        answer = self.connection.getresponse()
-        found = answer.read()
-        assert answer.status == 200, found[:200]
-        return found
+        response = self.connection.getresponse()
+        response_body = response.read()
+        assert response.status == 200, response_body[:200]
+        return response_body
 
 
 def timed(act: Callable[[], object]) -> float:

@@ -136,8 +136,8 @@ def killed(
             create(api, number + 1000)
             all_bound(api)
             took.append(time.monotonic() - began)
-            held = set(names[: NODES // 2])
-            intruders += sum(p["spec"]["nodeName"] in held for p in api.items("/api/v1/namespaces/bench/pods"))
+            held_nodes = set(names[: NODES // 2])
+            intruders += sum(p["spec"]["nodeName"] in held_nodes for p in api.items("/api/v1/namespaces/bench/pods"))
             emptied(plane, "bench")
     return took, intruders
 

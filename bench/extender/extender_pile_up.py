@@ -74,7 +74,10 @@ def main() -> None:
             with scheduler(plane, folder, {}):
                 stock = pods_over(plane, options.pods, min(options.seconds, 10.0))
             emptied(plane, "bench")
-            with extender(plane, folder) as asked, scheduler(plane, folder, {"extenders": asked.entries}):
+            with (
+                extender(plane, folder) as running_extender,
+                scheduler(plane, folder, {"extenders": running_extender.entries}),
+            ):
                 report(plane.api(), names)
                 ours = pods_over(plane, options.pods, options.seconds)
     show(names, stock, ours, options.seconds)
@@ -82,8 +85,8 @@ def main() -> None:
 
 def spread(placed: Counter[str], names: list[str]) -> int:
     """Most minus fewest pods on any of the nodes."""
-    found = [placed[name] for name in names]
-    return max(found) - min(found)
+    node_counts = [placed[name] for name in names]
+    return max(node_counts) - min(node_counts)
 
 
 def show(names: list[str], stock: Counter[str], ours: Counter[str], seconds: float) -> None:

@@ -309,8 +309,16 @@ def turn(plane: ControlPlane, folder: Path, pods: int, way: Way, taken: Taken) -
     """One backlog, taken by a scheduler of its own."""
     pods //= way.part
     if way.tainted and way.settings is not None:
-        with tainting(plane) as manager, extender(plane, folder, way.settings, managed_only=True) as asked:
-            run(plane, folder, pods, {**way.fields, "extenders": asked.entries}, taken, manager, asked.pid)
+        with tainting(plane) as manager, extender(plane, folder, way.settings, managed_only=True) as running_extender:
+            run(
+                plane,
+                folder,
+                pods,
+                {**way.fields, "extenders": running_extender.entries},
+                taken,
+                manager,
+                running_extender.pid,
+            )
         return
     if way.tainted:
         with tainting(plane) as manager:
@@ -320,8 +328,8 @@ def turn(plane: ControlPlane, folder: Path, pods: int, way: Way, taken: Taken) -
         run(plane, folder, pods, way.fields, taken)
         return
     served = idle_extender(folder, way.settings) if way.idle else extender(plane, folder, way.settings)
-    with served as asked:
-        run(plane, folder, pods, {**way.fields, "extenders": asked.entries}, taken, asked.pid)
+    with served as running_extender:
+        run(plane, folder, pods, {**way.fields, "extenders": running_extender.entries}, taken, running_extender.pid)
 
 
 def run(plane: ControlPlane, folder: Path, pods: int, fields: dict[str, Any], taken: Taken, *others: int) -> None:
@@ -370,15 +378,22 @@ def rotated(names: list[str], number: int) -> list[str]:
 
 
 def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
-    rates = {name: len(one.nodes) / sum(one.seconds) for name, one in taken.items()}
-    cpu = {name: sum(one.cpu_seconds) / len(one.nodes) * 1000 for name, one in taken.items()}
-    own = {name: sum(one.own_seconds) / len(one.nodes) * 1000 for name, one in taken.items() if any(one.own_seconds)}
-    mean = {name: sum(used[node] for node in one.nodes) / len(one.nodes) / CORES / 10 for name, one in taken.items()}
+    rates = {name: len(way_times.nodes) / sum(way_times.seconds) for name, way_times in taken.items()}
+    cpu = {name: sum(way_times.cpu_seconds) / len(way_times.nodes) * 1000 for name, way_times in taken.items()}
+    own = {
+        name: sum(way_times.own_seconds) / len(way_times.nodes) * 1000
+        for name, way_times in taken.items()
+        if any(way_times.own_seconds)
+    }
+    mean = {
+        name: sum(used[node] for node in way_times.nodes) / len(way_times.nodes) / CORES / 10
+        for name, way_times in taken.items()
+    }
     first = next(iter(taken.values()))
     size = f"{len(used):,} nodes, {len(first.seconds)} rounds, {len(first.nodes):,} pods"
     note = f"{size}; load-aware, prediction, balance and guard on"
-    high = {name: one.high_percent(used) for name, one in taken.items()}
-    stock, ours, idle, points, one, whole, every, slow, limited, tainted, both = WAYS
+    high = {name: way_times.high_percent(used) for name, way_times in taken.items()}
+    stock, ours, idle, points, one_node, stock_every, every, slow, limited, tainted, both = WAYS
     nothing = "what being asked costs on these cores, whoever answers: no rule, no watch, as many nodes back"
     taints = "load_taints as shipped, the manager's processor time on the same cores"
     managed = "the configuration of --managed-only: ordinary pods cost no question; manager and extender run beside"
@@ -386,7 +401,9 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
     twice = "extender.weight 1: every pod costs two questions"
     lean = "extender.most_nodes 1: the scheduler's own scores have no say"
     limit = "50 requests a second, 100 at once, as kube-scheduler has it where clientConnection says nothing"
-    print(json.dumps({name: [round(1000 * second) for second in one.seconds] for name, one in taken.items()}))
+    print(
+        json.dumps({name: [round(1000 * second) for second in way_times.seconds] for name, way_times in taken.items()})
+    )
     record(
         "extender_throughput",
         " ".join([".venv/bin/python -m bench.extender.extender_throughput", *sys.argv[1:]]),
@@ -399,11 +416,13 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
             below("node p99 load at the end, extender / stock", round(high[ours] / high[stock], 3), "x", 1.0, end),
             below("node p99 load at the end, taints / stock", round(high[tainted] / high[stock], 3), "x", 1.0, end),
             Row("the same, also asked for points", _ratio(taken[points], taken[stock]), "x", note=twice),
-            Row("the same, one node back", _ratio(taken[one], taken[stock]), "x", note=lean),
+            Row("the same, one node back", _ratio(taken[one_node], taken[stock]), "x", note=lean),
             Row("the same as shipped, default client limit", _ratio(taken[limited], taken[slow]), "x", note=limit),
             Row("an extender that looks at nothing / stock", _ratio(taken[idle], taken[stock]), "x", note=nothing),
             Row("with the extender / one that looks at nothing", _ratio(taken[ours], taken[idle]), "x"),
-            above("with the extender / stock, 100 % of nodes", _ratio(taken[every], taken[whole]), "x", 0.4, note),
+            above(
+                "with the extender / stock, 100 % of nodes", _ratio(taken[every], taken[stock_every]), "x", 0.4, note
+            ),
             *(Row(f"pods a second, {name}", round(rate, 1), "1/s") for name, rate in rates.items()),
             *(Row(f"processor time a pod, {name}", round(ms, 2), "ms") for name, ms in cpu.items()),
             *(Row(f"of that, extender or manager, {name}", round(ms, 2), "ms") for name, ms in own.items()),

@@ -56,7 +56,7 @@ class Outage:
     failures: list[str] = field(default_factory=list)
     slowest_seconds: float = 0.0
     unbound: int = 0
-    gone: int = 0
+    lost: int = 0
     relaxed_seconds: float = 0.0
 
 
@@ -87,25 +87,29 @@ def none_waits(api: Api, path: str) -> bool:
 
 def outage(api: Api, relaxed: Callable[[], bool], seconds: float) -> Outage:
     """Create a pod a second, and look when best effort is free."""
-    seen, begun = Outage(), time.monotonic()
-    while (now := time.monotonic() - begun) < seconds:
-        if not seen.relaxed_seconds and relaxed():
-            seen.relaxed_seconds = now
+    observed, start = Outage(), time.monotonic()
+    while (now := time.monotonic() - start) < seconds:
+        if not observed.relaxed_seconds and relaxed():
+            observed.relaxed_seconds = now
         try:
-            api.create(PATH.format(SPACES[seen.created % 2]), pod(f"p-{seen.created}", "10m"))
+            api.create(PATH.format(SPACES[observed.created % 2]), pod(f"p-{observed.created}", "10m"))
         except ApiError as error:
-            seen.failures.append(str(error))
-        seen.created += 1
-        seen.slowest_seconds = max(seen.slowest_seconds, time.monotonic() - begun - now)
-        time.sleep(max(0.0, begun + seen.created - time.monotonic()))
+            observed.failures.append(str(error))
+        observed.created += 1
+        observed.slowest_seconds = max(observed.slowest_seconds, time.monotonic() - start - now)
+        time.sleep(max(0.0, start + observed.created - time.monotonic()))
     with suppress(AssertionError):  # who is not bound by then is counted
         for path in map(PATH.format, SPACES):
             wait_for("all are bound", partial(none_waits, api, path))
-    pods = [one for space in SPACES for one in api.items(PATH.format(space))]
-    seen.unbound = sum(not one["spec"].get("nodeName") for one in pods)
-    seen.gone = seen.created - len(seen.failures) - sum("deletionTimestamp" not in one["metadata"] for one in pods)
-    seen.relaxed_seconds = seen.relaxed_seconds or 1e6  # never
-    return seen
+    pods = [listed_pod for space in SPACES for listed_pod in api.items(PATH.format(space))]
+    observed.unbound = sum(not listed_pod["spec"].get("nodeName") for listed_pod in pods)
+    observed.lost = (
+        observed.created
+        - len(observed.failures)
+        - sum("deletionTimestamp" not in listed_pod["metadata"] for listed_pod in pods)
+    )
+    observed.relaxed_seconds = observed.relaxed_seconds or 1e6  # never
+    return observed
 
 
 def main() -> None:
@@ -138,19 +142,28 @@ def main() -> None:
                 report(outage(plane.api(), relaxed, seconds), seconds)
 
 
-def report(seen: Outage, seconds: float) -> None:
+def report(observed: Outage, seconds: float) -> None:
     record(
         "components_down",
         " ".join([".venv/bin/python -m bench.manager.components_down", *sys.argv[1:]]),
         [
-            below("pods that could not be created", len(seen.failures), "pods", 0, (seen.failures or [""])[0][:120]),
-            below("pods that were evicted or deleted", seen.gone, "pods", 0),
-            below("pods that were not bound", seen.unbound, "pods", 0),
             below(
-                "until the cgroups of best effort are as the kubelet set them", round(seen.relaxed_seconds, 1), "s", 300
+                "pods that could not be created",
+                len(observed.failures),
+                "pods",
+                0,
+                (observed.failures or [""])[0][:120],
             ),
-            Row("pods created, one a second", seen.created, "pods", note=f"outage of {seconds:g} s"),
-            Row("slowest create", round(seen.slowest_seconds, 2), "s"),
+            below("pods that were evicted or deleted", observed.lost, "pods", 0),
+            below("pods that were not bound", observed.unbound, "pods", 0),
+            below(
+                "until the cgroups of best effort are as the kubelet set them",
+                round(observed.relaxed_seconds, 1),
+                "s",
+                300,
+            ),
+            Row("pods created, one a second", observed.created, "pods", note=f"outage of {seconds:g} s"),
+            Row("slowest create", round(observed.slowest_seconds, 2), "s"),
             Row("load of the machine, one minute", round(os.getloadavg()[0], 1), ""),
         ],
     )

@@ -36,7 +36,7 @@ EXTENDED = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 
 def synced(kubeconfig: str) -> None:
     """Mirror nodes and pods and print what it took; run in a fresh process."""
-    begun = time.monotonic()
+    start = time.monotonic()
     client = connect(KubeSettings(kubeconfig=kubeconfig))
     mirrors: list[Mirror[object]] = [
         Mirror(client, NODES, NodeWire, node_of),
@@ -46,10 +46,10 @@ def synced(kubeconfig: str) -> None:
         mirror.start()
     for mirror in mirrors:
         assert mirror.wait_synced(600), mirror.error
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start
     looked = time.perf_counter()
     sizes = [len(mirror.snapshot()) for mirror in mirrors]
-    found = {
+    sync_figures = {
         "sizes": sizes,
         "seconds": seconds,
         "cpu_seconds": time.process_time(),
@@ -58,7 +58,7 @@ def synced(kubeconfig: str) -> None:
     }
     for mirror in mirrors:
         mirror.stop()
-    print(json.dumps(found))
+    print(json.dumps(sync_figures))
 
 
 def applies(names: Sequence[str], amount: int) -> list[Intent]:
@@ -84,9 +84,9 @@ def cpu_seconds(pid: int) -> float:
 
 def written(plane: ControlPlane, label: str, intents: list[Intent]) -> list[Row]:
     server = plane.servers[APISERVER].pid
-    begun, own, theirs = time.monotonic(), time.process_time(), cpu_seconds(server)
+    start, own, theirs = time.monotonic(), time.process_time(), cpu_seconds(server)
     outcomes = send_all(plane.admin_client(), intents, MANAGER)
-    seconds, count = time.monotonic() - begun, len(intents)
+    seconds, count = time.monotonic() - start, len(intents)
     failed = [o.error for o in outcomes if not o.ok]
     assert not failed, failed[0]
     own_ms = 1000 * (time.process_time() - own) / count
@@ -99,11 +99,11 @@ def written(plane: ControlPlane, label: str, intents: list[Intent]) -> list[Row]
     return [Row(f"node status, {label}", rate, "writes/s", note=note)]
 
 
-def main(words: list[str]) -> None:
-    if words[:1] == ["--synced"]:
-        synced(words[1])
+def main(argv: list[str]) -> None:
+    if argv[:1] == ["--synced"]:
+        synced(argv[1])
         return
-    nodes, pods = (int(words[0]), int(words[1])) if words else FULL
+    nodes, pods = (int(argv[0]), int(argv[1])) if argv else FULL
     options = Options(components=frozenset({CONTROLLER_MANAGER, KWOK}), heartbeats=False)
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder), options) as plane:
         names = create_nodes(plane, nodes, NodeShape())
@@ -112,13 +112,19 @@ def main(words: list[str]) -> None:
         create_pods(plane, namespace, pods, PodShape(labels=labels), names)
         child = [sys.executable, "-m", "bench.manager.kube_sync", "--synced", str(plane.admin_kubeconfig)]
         done = subprocess.run(child, check=True, capture_output=True, text=True, timeout=900)
-        found = json.loads(done.stdout)
-        assert found["sizes"] == [nodes, pods]
+        sync_figures = json.loads(done.stdout)
+        assert sync_figures["sizes"] == [nodes, pods]
         size = f"{nodes:,} nodes and {pods:,} pods"
         rows = [
-            below("first sync", round(found["seconds"], 1), "s", 60, f"{size}, {found['cpu_seconds']:.1f} s CPU"),
-            below("memory after first sync, peak", round(found["rss_mib"]), "MiB", 1024, size),
-            Row("first snapshot of both", round(found["snapshot_ms"], 1), "ms"),
+            below(
+                "first sync",
+                round(sync_figures["seconds"], 1),
+                "s",
+                60,
+                f"{size}, {sync_figures['cpu_seconds']:.1f} s CPU",
+            ),
+            below("memory after first sync, peak", round(sync_figures["rss_mib"]), "MiB", 1024, size),
+            Row("first snapshot of both", round(sync_figures["snapshot_ms"], 1), "ms"),
             *written(plane, "apply, first", applies(names, 1000)),
             *written(plane, "apply, changed", applies(names, 2000)),
             *written(plane, "JSON patch, changed", patches(names, 3000)),

@@ -75,31 +75,34 @@ def a_day(folder: Path) -> Day:
         now = begin + hour * HOUR_SECONDS
         _append(store, cluster.usage, now - HOUR_SECONDS, now)
         results = collect(daily_analysis.analyse(store, settings, FixedClock(now), Silent()))
-        found = _decided(results, now, settings, (forecast, recommendation))
-        counts = [c + f if hour else 0 for c, f in zip(counts, found, strict=True)]
+        write_counts = _decided(results, now, settings, (forecast, recommendation))
+        counts = [c + f if hour else 0 for c, f in zip(counts, write_counts, strict=True)]
     return Day(counts[0] / len(results.nodes) / HOURS, counts[1] / len(results.workloads))
 
 
 def _append(store: Store, usage: Any, since: int, until: int) -> None:
     """The slots of [since, until) of every signal."""
-    for signal, whole in usage.items():
-        grid = whole.grid
+    for signal, all_usage in usage.items():
+        grid = all_usage.grid
         first, last = max(0, grid.index_of(since)), min(grid.size, grid.index_of(until))
         if last > first:
             part = replace(grid, start_seconds=grid.start_seconds + first * grid.step_seconds, size=last - first)
-            store.append(signal, Usage(whole.refs, part, whole.values[:, first:last], whole.resource, whole.statistic))
+            store.append(
+                signal,
+                Usage(all_usage.refs, part, all_usage.values[:, first:last], all_usage.resource, all_usage.statistic),
+            )
 
 
-def _decided(results: RunResults, now: int, settings: Settings, held: tuple[Held, Held]) -> tuple[int, int]:
+def _decided(results: RunResults, now: int, settings: Settings, held_pair: tuple[Held, Held]) -> tuple[int, int]:
     """Writes of both controllers, rounds until there are none."""
     nodes = {n.node: ExistingObject("v1", "Node", n.node, "u") for n in results.nodes}
     owners = {w.ref: ExistingObject("apps/v1", w.kind, w.name, "u") for w in results.workloads}
-    there = {name: found for (_, name), found in held[0].objects(UsageForecast).items()}
-    forecast = held[0].take(forecasts.decide(ForecastView(results, there, nodes), now, settings.manager).intents)
+    by_node = {name: usage_forecast for (_, name), usage_forecast in held_pair[0].objects(UsageForecast).items()}
+    forecast = held_pair[0].take(forecasts.decide(ForecastView(results, by_node, nodes), now, settings.manager).intents)
     recommended = 0
     for _ in range(2):
-        view = RecommendationView(results, held[1].objects(RecommendationObject), owners)
-        recommended += held[1].take(recommendations.decide(view, now).intents)
+        view = RecommendationView(results, held_pair[1].objects(RecommendationObject), owners)
+        recommended += held_pair[1].take(recommendations.decide(view, now).intents)
     return forecast, recommended
 
 
@@ -115,9 +118,9 @@ def published(plane: ControlPlane, nodes: int, workloads: int) -> int:
     now = results.computed_seconds
     send_all(client, forecasts.decide(ForecastView(results, {}, owned), now, settings).intents, "cotenant-manager")
     for _ in range(2):
-        found = client.list("/apis/analysis.koordinator.sh/v1alpha1/recommendations", RecommendationObject)
-        there = {(r.metadata.namespace, r.metadata.name): r for r in found}
-        intents = recommendations.decide(RecommendationView(results, there, owners), now).intents
+        listed = client.list("/apis/analysis.koordinator.sh/v1alpha1/recommendations", RecommendationObject)
+        by_name = {(r.metadata.namespace, r.metadata.name): r for r in listed}
+        intents = recommendations.decide(RecommendationView(results, by_name, owners), now).intents
         failed = [o.error for o in send_all(client, intents, "cotenant-manager") if o.error]
         assert not failed, failed[0]
     return sum(

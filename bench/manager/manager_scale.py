@@ -67,17 +67,19 @@ class Process:
         self.url = f"http://127.0.0.1:{wait_for('the manager', self._port, every=0.02)}"
 
     def _port(self) -> int:
-        found = re.search(r"manager runs port=(\d+)", self.log.read_text())
+        match = re.search(r"manager runs port=(\d+)", self.log.read_text())
         assert self._child.poll() is None, self.log.read_text()[-3000:]
-        return int(found[1]) if found else 0
+        return int(match[1]) if match else 0
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum of a metric's series that carry these labels."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
-        wanted = [f'{k}="{v}"' for k, v in labels.items()]
-        found = [line for line in lines if re.match(rf"{name}[ {{]", line) and all(w in line for w in wanted)]
-        return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
+        label_texts = [f'{k}="{v}"' for k, v in labels.items()]
+        metric_lines = [
+            line for line in lines if re.match(rf"{name}[ {{]", line) and all(w in line for w in label_texts)
+        ]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in metric_lines)
 
     def writes(self, feature: str) -> float:
         return self.metric("cotenant_writes_total", feature=feature)
@@ -193,21 +195,21 @@ def colocation(plane: ControlPlane, folder: Path, nodes: int) -> list[Row]:
         decided = [
             process.metric(f"cotenant_decide_duration_seconds_{x}", feature="colocation") for x in ("sum", "count")
         ]
-        begun = time.monotonic()
+        start = time.monotonic()
         configure(plane, True)
         process.wait_writes("colocation", nodes)
-        wall = time.monotonic() - begun
+        wall = time.monotonic() - start
         cpu = process.cpu_seconds() - spent
         assert carrying(plane) == nodes
         quiet = settled(process, plane)
         took = [process.metric(f"cotenant_decide_duration_seconds_{x}", feature="colocation") for x in ("sum", "count")]
-        asked = node_writes(plane) - patched
+        write_count = node_writes(plane) - patched
         peak = process.peak_mib()
     each = (took[0] - decided[0]) / (took[1] - decided[1])
     what = f"{nodes:,} nodes"
     return [
         below(f"enabling colocation on {what} until each carries batch-cpu and batch-memory", wall, "s", 25),
-        below(f"writes per node for it ({what})", asked / nodes, "writes", 1),
+        below(f"writes per node for it ({what})", write_count / nodes, "writes", 1),
         Row(f"CPU time of the manager for it ({what})", cpu, "s"),
         Row(
             f"one decision over {what} while writes go out, mean of the rounds", each, "s", note="wall, threads compete"
@@ -237,19 +239,19 @@ def with_pods(plane: ControlPlane, folder: Path, pods: dict[str, list[str]]) -> 
     """A cold start with pods, their metrics and NodeSLO; then 1 % of the nodes change."""
     nodes, count = len(pods), sum(map(len, pods.values()))
     what = f"{nodes:,} nodes, {count:,} pods"
-    begun = time.monotonic()
+    start = time.monotonic()
     with running(plane, folder, "recommendations", "forecasts") as process:
         process.wait_writes("colocation", nodes)
         process.wait_writes("node-slo", nodes)
-        cold = time.monotonic() - begun
+        cold = time.monotonic() - start
         assert carrying(plane) == nodes
         peak = process.peak_mib()
         some = dict(list(pods.items())[: max(1, nodes // 100)])
         before = process.writes("colocation")
         report(plane, some, cpu="6")
-        begun = time.monotonic()
+        start = time.monotonic()
         process.wait_writes("colocation", before + len(some))
-        warm = time.monotonic() - begun
+        warm = time.monotonic() - start
         quiet = settled(process, plane)
     return [
         below(f"cold start of the manager until {what} carry amounts and NodeSLO", cold, "s", 60),
@@ -268,30 +270,33 @@ def withdraw(plane: ControlPlane, folder: Path, nodes: int) -> None:
 
 def day(plane: ControlPlane, folder: Path, size: Size) -> list[Row]:
     """A day's runs on the synthetic cluster with an accelerated clock; then one run's CRs for the whole size."""
-    found = a_day(folder)
+    day_writes = a_day(folder)
     before = _status_mib(plane.servers[APISERVER].pid, "VmRSS")
-    held = published(plane, size.nodes, size.workloads)
+    byte_count = published(plane, size.nodes, size.workloads)
     grown = _status_mib(plane.servers[APISERVER].pid, "VmRSS") - before
     what = f"{size.nodes:,} nodes and {size.workloads:,} workloads"
     return [
-        below("UsageForecast writes per node and hour on a normal day", found.forecasts, "writes", 1),
-        below("Recommendation writes per workload and day on a normal day", found.recommendations, "writes", 1),
+        below("UsageForecast writes per node and hour on a normal day", day_writes.forecasts, "writes", 1),
+        below("Recommendation writes per workload and day on a normal day", day_writes.recommendations, "writes", 1),
         below(
-            f"bytes of all Recommendations and UsageForecasts as the API server answers ({what})", held / 1e6, "MB", 150
+            f"bytes of all Recommendations and UsageForecasts as the API server answers ({what})",
+            byte_count / 1e6,
+            "MB",
+            150,
         ),
         Row(f"growth of the API server's RSS by them ({what})", grown, "MiB"),
     ]
 
 
-def main(words: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--workloads", type=int, default=20_000)
     parser.add_argument("--parts", default="colocation,pods,day")
     parser.add_argument("--dry", action="store_true", help="print, record nothing")
-    given = parser.parse_args(words)
-    size, parts = Size(given.nodes, given.pods, given.workloads), given.parts.split(",")
+    options = parser.parse_args(argv)
+    size, parts = Size(options.nodes, options.pods, options.workloads), options.parts.split(",")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="cotenant-bench-") as name:
         folder = Path(name)
@@ -310,7 +315,7 @@ def main(words: Sequence[str]) -> None:
                 rows += with_pods(plane, folder, pods)
             if "day" in parts:
                 rows += day(plane, folder, size)
-    if given.dry:
+    if options.dry:
         for row in rows:
             print(f"{row.metric} = {row.value:g} {row.unit} {row.goal} {row.met}")
     else:

@@ -39,8 +39,8 @@ def sample(name: str, pid: int, minutes: float) -> ProcessSample | None:
 
 def longest_life(samples: Iterable[ProcessSample], name: str) -> tuple[ProcessSample, ...]:
     """The samples of a name's longest run without a new process, in their order."""
-    own = [found for found in samples if found.name == name]
-    lives = [tuple(life) for _, life in groupby(own, key=lambda found: found.pid)]
+    own = [life_sample for life_sample in samples if life_sample.name == name]
+    lives = [tuple(life) for _, life in groupby(own, key=lambda life_sample: life_sample.pid)]
     return max(lives, key=len, default=())
 
 

@@ -76,20 +76,20 @@ class ActingDashboard:
         plane.kubectl("create", "clusterrole", "queue-viewer", "--verb=get,list", f"--resource={QUEUES}")
         plane.kubectl("create", "clusterrolebinding", "queue-viewer", "--clusterrole=queue-viewer", f"--user={PERSON}")
         await_right(plane, kubeconfig, ("list", "podgroups", "scheduling.sigs.k8s.io"))
-        given = {**LENIENT, "actions.ledger": self.ledger, "telemetry.health_port": 0}
-        words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
-        words += ["dashboard", "--act", "--port", str(free_port()), "--store", store_url, "--cluster", CLUSTER]
-        words += ["--kubeconfig", str(kubeconfig)]
-        self.server = Server("dashboard", [command, *words], folder / "dashboard.log")
+        options = {**LENIENT, "actions.ledger": self.ledger, "telemetry.health_port": 0}
+        flags = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
+        flags += ["dashboard", "--act", "--port", str(free_port()), "--store", store_url, "--cluster", CLUSTER]
+        flags += ["--kubeconfig", str(kubeconfig)]
+        self.server = Server("dashboard", [command, *flags], folder / "dashboard.log")
         self.server.start()
         self.server.wait_until(lambda: ADDRESS.search(self.server.written()) is not None)
 
     def why_not_working(self) -> str:
         """What it does not show or do, in words; "" when it showed the cluster, tried a change and made one."""
-        found = ADDRESS.search(self.server.written())
-        if found is None:
+        match = ADDRESS.search(self.server.written())
+        if match is None:
             return "the dashboard does not serve yet"
-        browser = Browser(found[1], Authorization=f"Bearer {found[2]}")
+        browser = Browser(match[1], Authorization=f"Bearer {match[2]}")
         try:
             return self._why_not_shown(browser) or self._why_not_acting(browser)
         except requests.RequestException as error:
@@ -114,9 +114,9 @@ class ActingDashboard:
             self._keys += 1
             key = {"Idempotency-Key": f"skewed-{self._keys}"}
             done = browser.post(f"{API}/changes", json={"workloads": [name]}, headers=key)
-        wanted = "rolled-back" if self.accepted else "applied"
-        if done.status_code not in (200, 201) or [one["state"] for one in done.json()["changes"]] != [wanted]:
-            return f"the dashboard's change is not {wanted}: {done.status_code}: {done.text[:600]}"
+        expected = "rolled-back" if self.accepted else "applied"
+        if done.status_code not in (200, 201) or [change["state"] for change in done.json()["changes"]] != [expected]:
+            return f"the dashboard's change is not {expected}: {done.status_code}: {done.text[:600]}"
         self.accepted = "" if self.accepted else done.json()["changes"][0]["change"]
         self.acts += 1
         return self._why_not_kept(browser)
@@ -148,7 +148,7 @@ def _deployed(plane: ControlPlane, store: Store) -> WorkloadRef:
     chosen = wait_for("the manager's results", recommended)[0]
     inventory = store.read_inventory()
     assert inventory is not None
-    (workload,) = (one for one in inventory.workloads if one.ref == chosen)
+    (workload,) = (candidate for candidate in inventory.workloads if candidate.ref == chosen)
     bare = WorkloadRef(chosen.namespace.removeprefix(PREFIX), chosen.kind, chosen.name)
     (apply,) = objects.workloads(replace(inventory, workloads=(replace(workload, ref=bare),)))
     path, api = f"/apis/apps/v1/namespaces/{chosen.namespace}/deployments", plane.api()

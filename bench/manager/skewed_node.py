@@ -106,11 +106,11 @@ class EnforcedNode:
     # --- agents -------------------------------------------------------------------------------------------------------
     def follow(self, command: str, way: Succession) -> Server:
         """Let another agent follow in one of the ways; its server, once it enforces and has reported."""
-        leaving, begun = self.server, time.time()
+        leaving, start = self.server, time.time()
         if way is Succession.ENDED:
             self.end()
             self.server = self._begun(command)
-            self._await_work(begun)
+            self._await_work(start)
             return self.server
         with self._watched(way):
             if way is Succession.KILLED:
@@ -120,7 +120,7 @@ class EnforcedNode:
                 self.server = self._begun(command)
                 self.server.wait_until(lambda: "standing by" in self.server.written())
                 leaving.stop(30.0)
-            self._await_work(begun)
+            self._await_work(start)
         return self.server
 
     def end(self) -> None:
@@ -138,10 +138,10 @@ class EnforcedNode:
         """An agent with a log of its own, started."""
         self._agents += 1
         self._health = free_port()
-        given = {**self._settings, "telemetry.health_port": self._health}
-        words = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+        options = {**self._settings, "telemetry.health_port": self._health}
+        flags = [word for key, value in options.items() for word in ("--set", f"{key}={value}")]
         log = self._folder / f"node-agent-{self._agents}.log"
-        server = Server("node agent", [command, *words, "node", "enforcer", "--write"], log)
+        server = Server("node agent", [command, *flags, "node", "enforcer", "--write"], log)
         server.start()
         return server
 
@@ -220,8 +220,8 @@ class EnforcedNode:
         return float(amounts.get(LENT[Resource.CPU], "0")) >= 2 * MILLICORES
 
     def _status(self) -> dict[str, Any]:
-        found: dict[str, Any] = requests.get(f"http://127.0.0.1:{self._health}/status", timeout=5).json() or {}
-        return found
+        agent_status: dict[str, Any] = requests.get(f"http://127.0.0.1:{self._health}/status", timeout=5).json() or {}
+        return agent_status
 
     def _placed(self, api: Api, name: str, *, past_the_scheduler: bool = False) -> Pod:
         """A batch pod that runs on the node, with the cgroups that a kubelet would make."""
@@ -231,16 +231,16 @@ class EnforcedNode:
         spec |= (
             {"nodeName": self.name} if past_the_scheduler else {"nodeSelector": {"kubernetes.io/hostname": self.name}}
         )
-        made = api.create(PODS, body)
+        created_pod = api.create(PODS, body)
 
         def running() -> dict[str, Any] | None:
-            found: dict[str, Any] = api.get(f"{PODS}/{name}")
-            return found if found["status"].get("phase") == "Running" else None
+            pod_body: dict[str, Any] = api.get(f"{PODS}/{name}")
+            return pod_body if pod_body["status"].get("phase") == "Running" else None
 
-        found = wait_for(f"pod {name} to run", running, 60)
-        pod = self._tree.pod(name, qos="BE", uid=made["metadata"]["uid"])
+        pod_body = wait_for(f"pod {name} to run", running, 60)
+        pod = self._tree.pod(name, qos="BE", uid=created_pod["metadata"]["uid"])
         (identity,) = pod.body["status"]["containerStatuses"]
-        (status,) = found["status"]["containerStatuses"]
+        (status,) = pod_body["status"]["containerStatuses"]
         api.patch(f"{PODS}/{name}/status", {"status": {"containerStatuses": [{**status, **identity, "name": "job"}]}})
         return pod
 

@@ -122,9 +122,9 @@ def seeded_faults(count: int, seed: int) -> list[SoakFault]:
     """The list of a soak: each fault about as often as the others, harsh ones in its first third alone."""
     draw, chosen = random.Random(seed), list[SoakFault]()
     for number in range(count):
-        left = [fault for fault in FAULTS if not fault.harsh or number < count // 3]
-        fewest = min(chosen.count(fault) for fault in left)
-        chosen.append(draw.choice([fault for fault in left if chosen.count(fault) == fewest]))
+        allowed = [fault for fault in FAULTS if not fault.harsh or number < count // 3]
+        fewest = min(chosen.count(fault) for fault in allowed)
+        chosen.append(draw.choice([fault for fault in allowed if chosen.count(fault) == fewest]))
     return chosen
 
 
@@ -149,7 +149,7 @@ def why_not_working(stage: Stage) -> str:
 
 
 def _why_not_led(api: Api) -> str:
-    leases = [one["spec"] for one in api.items(LEASES) if one["metadata"]["name"] == LEASE]
+    leases = [lease["spec"] for lease in api.items(LEASES) if lease["metadata"]["name"] == LEASE]
     renewed = [datetime.fromisoformat(spec["renewTime"]) for spec in leases if spec.get("holderIdentity")]
     age = (datetime.now(UTC) - max(renewed)).total_seconds() if renewed else None
     limit = max((spec.get("leaseDurationSeconds", 15) for spec in leases), default=15)
@@ -179,12 +179,12 @@ def _why_not_admitting(api: Api) -> str:
 
 def await_working(stage: Stage) -> float:
     """Seconds until every part works again and the scheduler has bound a new pod; TimeoutError says what does not."""
-    begun = time.monotonic()
+    start = time.monotonic()
     while why := (why_not_working(stage) or _why_not_binding(stage)):
-        if time.monotonic() - begun > HOPELESS_SECONDS:
+        if time.monotonic() - start > HOPELESS_SECONDS:
             raise TimeoutError(f"{why}, {HOPELESS_SECONDS:g} s after the end of a fault")
         time.sleep(LOOK_SECONDS)
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 def _why_not_binding(stage: Stage) -> str:

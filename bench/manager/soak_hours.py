@@ -90,8 +90,8 @@ class SteadyPace:
 class Minutes:
     """What happens at the end of each minute of the play: churn of nodes, measurements, and a fault."""
 
-    def __init__(self, stage: Stage, play: LivePlay, faults: Sequence[SoakFault], seen: Soaked) -> None:
-        self._stage, self._play, self._faults, self._seen = stage, play, faults, seen
+    def __init__(self, stage: Stage, play: LivePlay, faults: Sequence[SoakFault], observations: Soaked) -> None:
+        self._stage, self._play, self._faults, self._seen = stage, play, faults, observations
         self._begun, self._joined = time.monotonic(), ""
 
     def __call__(self, step: int, _so_far: LoopRecord) -> None:
@@ -113,8 +113,8 @@ class Minutes:
     def _measure(self) -> None:
         minutes = (time.monotonic() - self._begun) / 60
         for name in PROCESSES:
-            if (found := sample(name, self._stage.parts[name].pid, minutes)) is not None:
-                self._seen.samples.append(found)
+            if (process_sample := sample(name, self._stage.parts[name].pid, minutes)) is not None:
+                self._seen.samples.append(process_sample)
         with closing(self._stage.plane.api()) as api:
             self._seen.admissions.append(_admission_by_plain(api))
 
@@ -141,18 +141,18 @@ def _admission_by_plain(api: Api) -> float:
 
 
 def _seconds_of(request: Callable[[], object]) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     request()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def soaked(folder: Path, minutes: float, seed: int = SEED) -> Soaked:
     """Soak a live cluster for so many minutes of wall time, the time of the faults not counted."""
     steps = max(1, int(minutes * STEPS_A_MINUTE))
     scenario = SharingScenario(SYNTHETIC, NODES, NODES * PODS_A_NODE, -(-steps // SLOTS_PER_DAY), SEED)
-    live, (log, words), seen = live_world(scenario), auditing(folder), Soaked()
+    live, (log, flags), observations = live_world(scenario), auditing(folder), Soaked()
     parts: dict[str, Server] = {}
-    with live_cluster(live, folder, USAGE, SPEED, words, parts) as plane:
+    with live_cluster(live, folder, USAGE, SPEED, flags, parts) as plane:
         create_namespace(plane.api(), PROBES)
         play = LivePlay(live, jobs_of(live.world), plane.api())
         play.begin(lambda: True)
@@ -160,11 +160,11 @@ def soaked(folder: Path, minutes: float, seed: int = SEED) -> Soaked:
         await_working(stage)
         stage.up = features_up(plane.api())
         faults = seeded_faults(int(minutes), seed)
-        play.run(steps, SteadyPace(STEP_SECONDS / SPEED), Minutes(stage, play, faults, seen))
-        seen.ended = tuple(stage.ended)
-        seen.broken = violations(recording(log))
-        seen.left = tuple(sorted(_after_uninstallation(plane, folder, parts)))
-    return seen
+        play.run(steps, SteadyPace(STEP_SECONDS / SPEED), Minutes(stage, play, faults, observations))
+        observations.ended = tuple(stage.ended)
+        observations.broken = violations(recording(log))
+        observations.left = tuple(sorted(_after_uninstallation(plane, folder, parts)))
+    return observations
 
 
 def _after_uninstallation(plane: ControlPlane, folder: Path, parts: dict[str, Server]) -> set[str]:
@@ -183,31 +183,45 @@ def _after_uninstallation(plane: ControlPlane, folder: Path, parts: dict[str, Se
     done = shell.run(f"{command} uninstall --crds --yes")
     if done.returncode:
         raise RuntimeError(f"cotenant uninstall: {done.stdout}\n{done.stderr}")
-    found = {name: next(traces(item), "") for name, item in everything(api) if name not in KEPT}
-    left = {name: trace for name, trace in found.items() if trace and not name.startswith(OWNED)}
-    return {f"{name} ({trace})" for name, trace in left.items() if not any(word in name for word in OF_OTHERS)}
+    traces_by_name = {name: next(traces(item), "") for name, item in everything(api) if name not in KEPT}
+    leftovers = {name: trace for name, trace in traces_by_name.items() if trace and not name.startswith(OWNED)}
+    return {f"{name} ({trace})" for name, trace in leftovers.items() if not any(word in name for word in OF_OTHERS)}
 
 
-def rows(seen: Soaked, minutes: float) -> list[Row]:
+def rows(observations: Soaked, minutes: float) -> list[Row]:
     """Faults, recoveries, invariants, growth of each process, and what an uninstallation left."""
-    struck = sum(map(len, seen.recoveries.values()))
-    own = [name for name in seen.ended if name in PROCESSES]
-    slowest = {name: max(seconds) for name, seconds in seen.recoveries.items()}
-    note = ", ".join(f"{name} {max(seconds):.0f} s of {len(seconds)}" for name, seconds in seen.recoveries.items())
-    found = [
+    struck = sum(map(len, observations.recoveries.values()))
+    own = [name for name in observations.ended if name in PROCESSES]
+    slowest = {name: max(seconds) for name, seconds in observations.recoveries.items()}
+    note = ", ".join(
+        f"{name} {max(seconds):.0f} s of {len(seconds)}" for name, seconds in observations.recoveries.items()
+    )
+    table_rows = [
         above("faults struck", struck, "faults", int(minutes), note),
         below("slowest recovery", round(max(slowest.values(), default=0.0), 1), "s", WITHIN_SECONDS),
-        below("processes of ours that ended by themselves", len(own), "times", 0, _counted(seen.ended)),
-        below("invariants broken", len(seen.broken), "times", 0, _counted([v.invariant for v in seen.broken])),
+        below("processes of ours that ended by themselves", len(own), "times", 0, _counted(observations.ended)),
+        below(
+            "invariants broken",
+            len(observations.broken),
+            "times",
+            0,
+            _counted([v.invariant for v in observations.broken]),
+        ),
     ]
     for name in PROCESSES:
-        life = longest_life(seen.samples, name)
+        life = longest_life(observations.samples, name)
         for what in ("memory_bytes", "open_files", "threads"):
-            values = [float(getattr(one, what)) for one in life]
-            found.append(_growth_row(f"{name}: growth of {what}", values))
-    found.append(_growth_row("growth of the time of an admission, by that without webhooks", seen.admissions))
-    found.append(below("objects left by an uninstallation", len(seen.left), "objects", 0, ", ".join(seen.left[:10])))
-    return found
+            values = [float(getattr(life_sample, what)) for life_sample in life]
+            table_rows.append(_growth_row(f"{name}: growth of {what}", values))
+    table_rows.append(
+        _growth_row("growth of the time of an admission, by that without webhooks", observations.admissions)
+    )
+    table_rows.append(
+        below(
+            "objects left by an uninstallation", len(observations.left), "objects", 0, ", ".join(observations.left[:10])
+        )
+    )
+    return table_rows
 
 
 def _growth_row(metric: str, values: Sequence[float]) -> Row:

@@ -22,9 +22,9 @@ from tests.support.s3_server import serving
 def measure(kills: int, seed: int) -> list[Row]:
     """Rows of one run of so many kills."""
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "server") as server:
-        begun = time.monotonic()
+        start = time.monotonic()
         report = bucket_kills.run(server, "s3://usage/kills", Path(folder), kills, seed)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
     for wrong in (*report.lost, *report.doubled, *report.half):
         print(wrong)
     note = f"{report.usage} appends of usage, {report.rows} rows, {report.runs} runs confirmed, {report.reads} reads"

@@ -95,12 +95,12 @@ def switches() -> list[Switch]:
     """Every switch of every mixture once, as one walk that begins and ends where no process is older (Hierholzer)."""
     sizes = range(len(COMPONENTS) + 1)
     mixtures = chain.from_iterable(combinations(COMPONENTS, size) for size in sizes)
-    left = {frozenset(mixture): list(COMPONENTS) for mixture in mixtures}
+    remaining = {frozenset(mixture): list(COMPONENTS) for mixture in mixtures}
     walk, path = list[Switch](), [(frozenset[str](), Switch("", older=False))]
     while path:
         mixture, came_by = path[-1]
-        if left[mixture]:
-            name = left[mixture].pop()
+        if remaining[mixture]:
+            name = remaining[mixture].pop()
             path.append((mixture ^ {name}, Switch(name, older=name not in mixture)))
         else:
             path.pop()
@@ -143,9 +143,9 @@ class Skewing:
     def await_working(self) -> None:
         """Until every part works and has done something new; TimeoutError says what does not."""
         await_working(self.stage)
-        begun = time.monotonic()
+        start = time.monotonic()
         while why := (self.node.why_not_working() or self.dashboard.why_not_working()):
-            if time.monotonic() - begun > HOPELESS_SECONDS:
+            if time.monotonic() - start > HOPELESS_SECONDS:
                 raise TimeoutError(f"{why}, {HOPELESS_SECONDS:g} s after a switch")
             time.sleep(LOOK_SECONDS)
 
@@ -153,8 +153,10 @@ class Skewing:
 class Upgrades:
     """What is switched after so many steps of the play."""
 
-    def __init__(self, skewing: Skewing, play: LivePlay, due: Sequence[Switch], older: Path, seen: Skewed) -> None:
-        self._skewing, self._play, self._due, self._seen = skewing, play, iter(due), seen
+    def __init__(
+        self, skewing: Skewing, play: LivePlay, due: Sequence[Switch], older: Path, observations: Skewed
+    ) -> None:
+        self._skewing, self._play, self._due, self._seen = skewing, play, iter(due), observations
         self._older, self._ways = str(older), cycle(Succession)
 
     def __call__(self, step: int, _so_far: LoopRecord) -> None:
@@ -163,7 +165,7 @@ class Upgrades:
             return
         switch, stage = next(self._due), self._skewing.stage
         command = self._older if switch.older else here()
-        begun = time.monotonic()
+        start = time.monotonic()
         if switch.process == AGENT:
             stage.servers[AGENT] = self._skewing.node.follow(command, next(self._ways))
         else:
@@ -171,11 +173,11 @@ class Upgrades:
             server.stop()
             server.command = [command, *server.command[1:]]
             server.start()
-            begun = time.monotonic()
+            start = time.monotonic()
         self._skewing.await_working()
-        self._seen.recoveries.append((switch, time.monotonic() - begun))
+        self._seen.recoveries.append((switch, time.monotonic() - start))
         number = len(self._seen.recoveries)
-        print(f"{number}. {switch}: all works after {time.monotonic() - begun:.1f} s", file=sys.stderr, flush=True)
+        print(f"{number}. {switch}: all works after {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
         self._play.api = stage.plane.api()
 
 
@@ -189,10 +191,10 @@ def skewed(folder: Path, older: str, count: int) -> Skewed:
     due, command = switches()[:count], checked_out(older, folder)
     steps = len(due) * STEPS_A_SWITCH
     scenario = SharingScenario(SYNTHETIC, NODES, NODES * PODS_A_NODE, -(-steps // SLOTS_PER_DAY), SEED)
-    live, (log, words), seen = live_world(scenario), auditing(folder), Skewed()
+    live, (log, flags), observations = live_world(scenario), auditing(folder), Skewed()
     parts: dict[str, Server] = {}
     with ExitStack() as stack:
-        plane = stack.enter_context(live_cluster(live, folder, USAGE, SPEED, words, parts))
+        plane = stack.enter_context(live_cluster(live, folder, USAGE, SPEED, flags, parts))
         with closing(plane.api()) as api:
             create_namespace(api, PROBES)
         play = LivePlay(live, jobs_of(live.world), plane.api())
@@ -207,17 +209,17 @@ def skewed(folder: Path, older: str, count: int) -> Skewed:
         skewing = Skewing(stage, node, dashboard)
         skewing.await_working()
         try:
-            play.run(steps, SteadyPace(STEP_SECONDS / SPEED), Upgrades(skewing, play, due, command, seen))
+            play.run(steps, SteadyPace(STEP_SECONDS / SPEED), Upgrades(skewing, play, due, command, observations))
         except (TimeoutError, AssertionError, RuntimeError) as error:  # what was waited for did not come
-            seen.stuck = str(error)
-        seen.ended = tuple(name for name in stage.ended if name in COMPONENTS)
+            observations.stuck = str(error)
+        observations.ended = tuple(name for name in stage.ended if name in COMPONENTS)
         node.end()
-        seen.given_back, seen.left = node.given_back, tuple(node.left)
-        seen.lifted, seen.acts = tuple(node.lifted), dashboard.acts
-        seen.broken = violations(recording(log, dashboard.ledger, [node.files]))
+        observations.given_back, observations.left = node.given_back, tuple(node.left)
+        observations.lifted, observations.acts = tuple(node.lifted), dashboard.acts
+        observations.broken = violations(recording(log, dashboard.ledger, [node.files]))
         logs = {folder / f"{name}.log" for name in COMPONENTS if name != AGENT} | set(folder.glob("node-agent-*.log"))
-        seen.tracebacks = tuple(sorted(log.stem for log in logs for _ in tracebacks(log)))
-    return seen
+        observations.tracebacks = tuple(sorted(log.stem for log in logs for _ in tracebacks(log)))
+    return observations
 
 
 def tracebacks(log: Path) -> Iterator[str]:
@@ -225,26 +227,38 @@ def tracebacks(log: Path) -> Iterator[str]:
     return (line for line in log.read_text("utf-8", "replace").splitlines() if line.startswith("Traceback"))
 
 
-def rows(seen: Skewed, count: int) -> list[Row]:
+def rows(observations: Skewed, count: int) -> list[Row]:
     """Switches, what they took, and what broke."""
-    slowest = max(seen.recoveries, key=lambda of: of[1], default=(None, 0.0))
-    broken = Counter(violation.invariant for violation in seen.broken)
+    slowest = max(observations.recoveries, key=lambda of: of[1], default=(None, 0.0))
+    broken = Counter(violation.invariant for violation in observations.broken)
     return [
-        above("switches after which all worked", len(seen.recoveries), "switches", count, seen.stuck),
+        above("switches after which all worked", len(observations.recoveries), "switches", count, observations.stuck),
         below("slowest switch", round(slowest[1], 1), "s", WITHIN_SECONDS, str(slowest[0] or "")),
-        above("acceptances and rollbacks by a dashboard", seen.acts, "acts", count),
-        below("processes of ours that ended by themselves", len(seen.ended), "times", 0, ", ".join(seen.ended)),
-        below("tracebacks in their logs", len(seen.tracebacks), "times", 0, ", ".join(seen.tracebacks)),
-        below("invariants broken", len(seen.broken), "times", 0, ", ".join(f"{n} {c}" for n, c in broken.items())),
+        above("acceptances and rollbacks by a dashboard", observations.acts, "acts", count),
         below(
-            "cgroup values that a node agent left behind at its end",
-            len(seen.left),
-            "values",
+            "processes of ours that ended by themselves",
+            len(observations.ended),
+            "times",
             0,
-            f"{seen.given_back} ends: {', '.join(seen.left[:5])}".removesuffix(": "),
+            ", ".join(observations.ended),
+        ),
+        below("tracebacks in their logs", len(observations.tracebacks), "times", 0, ", ".join(observations.tracebacks)),
+        below(
+            "invariants broken", len(observations.broken), "times", 0, ", ".join(f"{n} {c}" for n, c in broken.items())
         ),
         below(
-            "limits lifted while one node agent followed another", len(seen.lifted), "times", 0, ", ".join(seen.lifted)
+            "cgroup values that a node agent left behind at its end",
+            len(observations.left),
+            "values",
+            0,
+            f"{observations.given_back} ends: {', '.join(observations.left[:5])}".removesuffix(": "),
+        ),
+        below(
+            "limits lifted while one node agent followed another",
+            len(observations.lifted),
+            "times",
+            0,
+            ", ".join(observations.lifted),
         ),
     ]
 
@@ -254,16 +268,16 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--older", default=AGO, help=f"the commit of the older version, {AGO} unless given")
     parser.add_argument("--switches", type=int, default=everything, help=f"fewer than {everything} record nothing")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if missing := kubepods.missing():
         print(f"version_skew: not measured: {missing}", file=sys.stderr)
         return 0
-    named = ["git", "rev-parse", "--short=8", given.older]
-    older = subprocess.run(named, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    git_command = ["git", "rev-parse", "--short=8", options.older]
+    older = subprocess.run(git_command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
-        measured = rows(skewed(Path(folder), older, given.switches), given.switches)
+        measured = rows(skewed(Path(folder), older, options.switches), options.switches)
     command = f".venv/bin/python -m bench.manager.version_skew --older {older}"
-    record("version_skew", command, measured, is_kept=given.switches >= everything)
+    record("version_skew", command, measured, is_kept=options.switches >= everything)
     return int(any(row.met is False for row in measured))
 
 

@@ -16,15 +16,15 @@ from bench.record import ROOT, Row, below, record
 COMMAND = ".venv/bin/python -m bench.platform.fresh_clone"
 
 
-def timed(clone: Path, cache: Path, *words: str) -> float:
+def timed(clone: Path, cache: Path, *targets: str) -> float:
     """Seconds of one make target; its output goes to bench/out."""
-    log = ROOT / "bench" / "out" / f"fresh-{words[0]}.log"
+    log = ROOT / "bench" / "out" / f"fresh-{targets[0]}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("VIRTUAL_ENV", "PYTHON", "COTENANT_"))}
     began = time.perf_counter()
     with log.open("w") as out:
         subprocess.run(
-            ["make", *words], cwd=clone, env={**keep, "PIP_CACHE_DIR": str(cache)}, stdout=out, stderr=out, check=True
+            ["make", *targets], cwd=clone, env={**keep, "PIP_CACHE_DIR": str(cache)}, stdout=out, stderr=out, check=True
         )
     return time.perf_counter() - began
 

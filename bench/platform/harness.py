@@ -22,9 +22,9 @@ MANY_NODES, MANY_PODS = 5_000, 50_000
 
 
 def seconds(act: Callable[[], object]) -> float:
-    begun = time.monotonic()
+    start = time.monotonic()
     act()
-    return round(time.monotonic() - begun, 1)
+    return round(time.monotonic() - start, 1)
 
 
 def start_and_stop() -> None:

@@ -177,42 +177,42 @@ def restarts(plane: ControlPlane) -> list[str]:
     ]
 
 
-def left(plane: ControlPlane) -> list[str]:
+def leftovers(plane: ControlPlane) -> list[str]:
     """What acts after `helm uninstall`: amounts of the node, and objects of ours but definitions and namespaces."""
     lent = [
         f"node {key}" for key in plane.api().get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"] if "batch" in key
     ]
     kinds = "all,leases,cm,sa,roles,rolebindings,clusterroles,clusterrolebindings,networkpolicies,priorityclasses"
     admission = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies"
-    words = ("get", f"{kinds},{admission}", "-A", "-l", "app.kubernetes.io/part-of=cotenant", "-o", "name")
-    return [*lent, *plane.kubectl(*words).split()]
+    arguments = ("get", f"{kinds},{admission}", "-A", "-l", "app.kubernetes.io/part-of=cotenant", "-o", "name")
+    return [*lent, *plane.kubectl(*arguments).split()]
 
 
 def measure() -> list[Row]:
     """One installation, and its end."""
     with cluster(IMAGES / name for name in ARCHIVES) as (plane, node):
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=values(plane, node))
-            sent = time.monotonic() - begun
+            sent = time.monotonic() - start
             millicores = wait_for("batch-cpu", lambda: offered(plane), LIMIT_SECONDS, 0.5)
-            batch = time.monotonic() - begun
+            batch = time.monotonic() - start
             share(plane)
             wait_for("the webhook", lambda: batch_pod(plane), LIMIT_SECONDS, 1.0)
             running(plane, "batch", "burn")
             before = throttled_periods(node)
             wait_for("a suppressed batch pod", lambda: throttled_periods(node) > before, LIMIT_SECONDS, 0.5)
-            suppressed = time.monotonic() - begun
+            suppressed = time.monotonic() - start
             release(plane, "test", "cotenant")
-            ready = time.monotonic() - begun
+            ready = time.monotonic() - start
         except BaseException:
             print(state(plane), file=sys.stderr)
             raise
         again = restarts(plane)
         status = plane.kubectl("get", "configmap", "-n", SYSTEM_NAMESPACE, "cotenant-status", "-o", "json")
-        begun = time.monotonic()
+        start = time.monotonic()
         release(plane, "uninstall", "cotenant")
-        ended, rest = time.monotonic() - begun, left(plane)
+        ended, rest = time.monotonic() - start, leftovers(plane)
     forbidden = [name for name, text in json.loads(status)["data"].items() if "Forbidden" in text]
     return [
         below("helm install returns", sent, "s", 60),

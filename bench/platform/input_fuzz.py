@@ -42,22 +42,22 @@ class Fuzzed:
 
 def fuzz(surface: Surface, inputs: int, seed: int) -> Fuzzed:
     """Read so many inputs of a surface; each is drawn from the seed and its number, so that one can be drawn again."""
-    found = Fuzzed()
+    fuzzed = Fuzzed()
     for number in range(inputs):
         draw, began = Random(f"{surface.name} {seed} {number}"), time.process_time()
         try:
             surface.read(draw)
-            found.read += 1
+            fuzzed.read += 1
         except DOCUMENTED:
-            found.refused += 1
+            fuzzed.refused += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody documented it
             frame = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{frame.filename.rpartition('/cotenant/')[2] or frame.filename}:{frame.lineno}"
-            found.faults[f"{surface.name}: {type(error).__name__} at {where}: {str(error)[:80]}"] += 1
+            fuzzed.faults[f"{surface.name}: {type(error).__name__} at {where}: {str(error)[:80]}"] += 1
         spent = time.process_time() - began
-        found.slow += spent > SLOW_SECONDS
-        found.slowest_seconds = max(found.slowest_seconds, spent)
-    return found
+        fuzzed.slow += spent > SLOW_SECONDS
+        fuzzed.slowest_seconds = max(fuzzed.slowest_seconds, spent)
+    return fuzzed
 
 
 def main() -> None:
@@ -68,28 +68,28 @@ def main() -> None:
     options = parser.parse_args()
     structlog.configure(processors=[lambda *_: ""], logger_factory=structlog.ReturnLoggerFactory())
     chosen = [surface for surface in SURFACES if options.only in surface.name]
-    whole, parts = Fuzzed(), sum(surface.part for surface in chosen)
+    total, parts = Fuzzed(), sum(surface.part for surface in chosen)
     for surface in chosen:
-        found = fuzz(surface, round(options.inputs * surface.part / parts + 1), options.seed)
-        whole.add(found)
+        fuzzed = fuzz(surface, round(options.inputs * surface.part / parts + 1), options.seed)
+        total.add(fuzzed)
         print(
-            f"{surface.name}: {found.read} read, {found.refused} refused, slowest {found.slowest_seconds:.3f} s",
+            f"{surface.name}: {fuzzed.read} read, {fuzzed.refused} refused, slowest {fuzzed.slowest_seconds:.3f} s",
             flush=True,
         )
-        for fault, count in found.faults.most_common(8):
+        for fault, count in fuzzed.faults.most_common(8):
             print(f"    {count} x {fault}", flush=True)
-    inputs = whole.read + whole.refused + sum(whole.faults.values())
+    inputs = total.read + total.refused + sum(total.faults.values())
     record(
         "input_fuzz",
         " ".join([".venv/bin/python -m bench.platform.input_fuzz", *sys.argv[1:]]),
         [
             Row("fuzzed inputs", inputs, "inputs", note=f"{len(chosen)} readers, seed {options.seed}"),
-            Row("of them refused with words", whole.refused, "inputs", note="the others were read"),
+            Row("of them refused with words", total.refused, "inputs", note="the others were read"),
             below(
-                "inputs that raised what nobody documented, or a status 500", sum(whole.faults.values()), "inputs", 0
+                "inputs that raised what nobody documented, or a status 500", sum(total.faults.values()), "inputs", 0
             ),
-            below(f"inputs that took more than {SLOW_SECONDS:g} s", whole.slow, "inputs", 0),
-            Row("slowest input", round(1000 * whole.slowest_seconds), "ms"),
+            below(f"inputs that took more than {SLOW_SECONDS:g} s", total.slow, "inputs", 0),
+            Row("slowest input", round(1000 * total.slowest_seconds), "ms"),
         ],
         is_kept=inputs >= 1_000_000 and not options.only,
     )

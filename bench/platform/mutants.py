@@ -104,9 +104,9 @@ def try_module(tree: Path, module: str, program: Path, sample: int, seed: int) -
     command += ["-m", "not cluster and not soak", *(f"tests/{name}" for name in GUARDING[module].split())]
     settings, session = tree / "mutants.toml", tree / "mutants.sqlite"
     _write_settings(settings, module, shlex.join(command), LONGEST_SECONDS)
-    begun = time.monotonic()
+    start = time.monotonic()
     _cosmic_ray(program, tree, "baseline", settings.name)
-    _write_settings(settings, module, shlex.join(command), 30 + 5 * (time.monotonic() - begun))
+    _write_settings(settings, module, shlex.join(command), 30 + 5 * (time.monotonic() - start))
     session.unlink(missing_ok=True)
     _cosmic_ray(program, tree, "init", settings.name, session.name)
     possible = keep_sample(session, (tree / module).read_text(), sample, Random(f"{module} {seed}"))
@@ -150,20 +150,20 @@ def keep_sample(session: Path, source: str, sample: int, draw: Random) -> int:
             for job, operator, line, column in rows
             if not operator.endswith(EQUIVALENT) and not any(first <= (line, column) < last for first, last in spans)
         ]
-        kept = set(draw.sample(jobs, min(sample, len(jobs))))
+        sampled_jobs = set(draw.sample(jobs, min(sample, len(jobs))))
         for table in ("mutation_specs", "work_items"):
-            marks = ",".join("?" * len(kept))
-            connection.execute(f"DELETE FROM {table} WHERE job_id NOT IN ({marks})", sorted(kept))
+            marks = ",".join("?" * len(sampled_jobs))
+            connection.execute(f"DELETE FROM {table} WHERE job_id NOT IN ({marks})", sorted(sampled_jobs))
     return len(jobs)
 
 
 def unread_spans(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
     """First and last (line, column) of annotations, which nothing evaluates, and of `UNSEEN` arguments."""
     for node in ast.walk(tree):
-        found = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        unread_nodes = [getattr(node, "annotation", None), getattr(node, "returns", None)]
         keywords = node.keywords if isinstance(node, ast.Call | ast.ClassDef) else []
-        found += [keyword.value for keyword in keywords if keyword.arg in UNSEEN]
-        for part in found:
+        unread_nodes += [keyword.value for keyword in keywords if keyword.arg in UNSEEN]
+        for part in unread_nodes:
             if isinstance(part, ast.expr):
                 last = (part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)
                 yield (part.lineno, part.col_offset), last
@@ -180,14 +180,14 @@ def _results(dump: str) -> Iterator[dict[str, Any]]:
 def rows(tried: list[Mutants]) -> list[Row]:
     """One row for all and one per module, in percent of the mutants that were tried."""
     killed, count = sum(of.killed for of in tried), sum(of.tried for of in tried)
-    found = [
+    table_rows = [
         Row("mutants tried", count, "mutants", note=f"of {sum(of.possible for of in tried)} in {len(tried)} modules"),
         above("mutants that a test notices", round(100 * killed / count, 1), "%", FLOOR_PERCENT),
     ]
     for of in tried:
         note = f"{of.killed} of {of.tried}, drawn from {of.possible}"
-        found.append(Row(of.module, round(100 * of.killed / of.tried, 1), "%", note=note))
-    return found
+        table_rows.append(Row(of.module, round(100 * of.killed / of.tried, 1), "%", note=note))
+    return table_rows
 
 
 def main() -> int:

@@ -22,27 +22,31 @@ def main() -> int:
         return 1
     options = Options(components=frozenset({CONTROLLER_MANAGER}))
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder), options) as plane:
-        found = compare(plane, texts(TEXTS, SEED))
-    for text, ours, theirs in found.different[:20]:
+        comparison = compare(plane, texts(TEXTS, SEED))
+    for text, ours, theirs in comparison.different[:20]:
         print(f"different: {text!r}: we say {ours}, the API server {theirs}", file=sys.stderr)
     record(
         "quantities",
         ".venv/bin/python -m bench.platform.quantities",
         [
-            below("read differently (accepted or not, bytes, millicores)", len(found.different), "texts", 0),
+            below("read differently (accepted or not, bytes, millicores)", len(comparison.different), "texts", 0),
             above(
                 "texts asked of a real API server",
-                found.accepted + found.refused,
+                comparison.accepted + comparison.refused,
                 "texts",
                 20_000,
-                f"kube-apiserver {binaries.KUBERNETES_VERSION}: {found.accepted} read, {found.refused} refused",
+                f"kube-apiserver {binaries.KUBERNETES_VERSION}: "
+                f"{comparison.accepted} read, {comparison.refused} refused",
             ),
             Row(
-                "beyond our caps of length and exponent", found.capped, "texts", note="refused; the server is not asked"
+                "beyond our caps of length and exponent",
+                comparison.capped,
+                "texts",
+                note="refused; the server is not asked",
             ),
             below(
                 "slowest refusal, texts of up to 100,000 characters and exponents of 12 digits among them",
-                round(1e3 * found.slowest_refusal_seconds, 2),
+                round(1e3 * comparison.slowest_refusal_seconds, 2),
                 "ms",
                 50,
             ),

@@ -163,8 +163,8 @@ def timed(url: str, workers: int, scheduler: str = "", *, kill: bool = False) ->
     """Run in a process of its own: seconds, also of all its processors, and its family's highest memory (MiB)."""
     began, used = time.perf_counter(), children_seconds()
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"), "1")
-    words = [sys.executable, "-m", "bench.platform.scale", "run", url, scheduler, str(workers)]
-    child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
+    command = [sys.executable, "-m", "bench.platform.scale", "run", url, scheduler, str(workers)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads})
     with watched(child.pid) as highest:
         if kill:
             kill_a_worker(child)
@@ -221,7 +221,7 @@ def family(pid: int) -> list[int]:
         below_it = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         return []
-    return [pid, *(one for child in below_it for one in family(int(child)))]
+    return [pid, *(descendant for child in below_it for descendant in family(int(child)))]
 
 
 def memory_mib(pid: int) -> float:
@@ -279,13 +279,13 @@ KNOWN = ("wall", "processors", "memory", "shards")
 
 def compared(url: str, two_seconds: float, tables: str) -> list[Row]:
     """The same history by one process, by Dask's workers, and by two workers of which one is killed."""
-    one, by_one = once(url, 1)
+    single, by_one = once(url, 1)
     _, by_killed = once(url, 2, kill=True)
     with dask() as scheduler:
         by_address, by_dask = once(url, 1, scheduler)
     return [
-        Row("the same in one process", one["wall"], "s"),
-        above("two local workers / one process", one["wall"] / two_seconds, "x", 1.7, "wall seconds"),
+        Row("the same in one process", single["wall"], "s"),
+        above("two local workers / one process", single["wall"] / two_seconds, "x", 1.7, "wall seconds"),
         Row("the same by two workers of a Dask scheduler", by_address["wall"], "s"),
         *(equal(who, of == tables) for who, of in (("one process", by_one), ("Dask", by_dask), ("kill -9", by_killed))),
     ]

@@ -41,16 +41,16 @@ def machines(path: Path) -> Iterator[Machine]:
     names = np.array(table["series_id"].to_pylist())
     times = table["timestamp"].cast("int64").to_numpy() // 1000
     cores = table["cpu_usage_pct"].to_numpy() / 100.0 * table["cpu_alloc_cores"].to_numpy()
-    held = table["mem_usage_mib"].to_numpy().astype(np.float64) * MIB
+    memory_bytes = table["mem_usage_mib"].to_numpy().astype(np.float64) * MIB
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
         rows = rows[np.argsort(times[rows], kind="stable")]
-        yield str(name), times[rows], np.nan_to_num(cores[rows]), np.nan_to_num(held[rows])
+        yield str(name), times[rows], np.nan_to_num(cores[rows]), np.nan_to_num(memory_bytes[rows])
 
 
 def dressed(machine: Machine) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
     """CPU lines, memory lines, and the counter at every row."""
-    name, times, cores, held = machine
+    name, times, cores, memory_bytes = machine
     first = np.concatenate(([True], np.diff(times) > 0))
     once = np.flatnonzero(first)
     growth = np.concatenate(([0.0], cores[once][1:] * np.diff(times[once])))
@@ -62,7 +62,7 @@ def dressed(machine: Machine) -> tuple[list[str], list[str], npt.NDArray[np.floa
         own = f'namespace="vms",pod="{name}",container="vm",prometheus="{number}"'
         for k in np.flatnonzero(scraper == number):
             cpu.append(f"container_cpu_usage_seconds_total{{{own}}} {counter[k]:.6f} {times[k]}")
-            memory.append(f"container_memory_working_set_bytes{{{own}}} {held[k]:.0f} {times[k]}")
+            memory.append(f"container_memory_working_set_bytes{{{own}}} {memory_bytes[k]:.0f} {times[k]}")
     return cpu, memory, counter
 
 
@@ -74,9 +74,9 @@ def usage(machine: Machine, grid: TimeGrid, window_seconds: int) -> npt.NDArray[
     return (np.interp(ends, times, counter) - np.interp(ends - window_seconds, times, counter)) / window_seconds
 
 
-def ingested(found: list[Machine], folder: Path) -> tuple[QualityRecord, Store, TimeGrid, float]:
+def ingested(machines: list[Machine], folder: Path) -> tuple[QualityRecord, Store, TimeGrid, float]:
     """Through a real server into a store; also the seconds it took."""
-    lines = [dressed(machine) for machine in found]
+    lines = [dressed(machine) for machine in machines]
     text = folder / "dirty.om"
     families = (("container_cpu_usage_seconds counter", 0), ("container_memory_working_set_bytes gauge", 1))
     with text.open("w") as out:
@@ -85,34 +85,34 @@ def ingested(found: list[Machine], folder: Path) -> tuple[QualityRecord, Store, 
             out.writelines(f"{line}\n" for each in lines for line in each[side])
         out.write("# EOF\n")
     blocks_from(text, folder / "data")
-    start = min(int(times[0]) for _, times, _, _ in found)
-    end = -(-max(int(times[-1]) for _, times, _, _ in found) // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
+    start = min(int(times[0]) for _, times, _, _ in machines)
+    end = -(-max(int(times[-1]) for _, times, _, _ in machines) // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
     store = Store(f"file://{folder}/store", "dirty")
     with Server(folder / "data") as server:
         settings = ProfilerSettings(
             window_days=-(-(end - start) // DAY_SECONDS), prometheus=PrometheusSettings(url=server.url)
         )
-        begun = time.monotonic()
+        start_seconds = time.monotonic()
         quality = pull(PrometheusSource(settings.prometheus), store, settings, FixedClock(end), Silent())
-        spent = time.monotonic() - begun
+        spent = time.monotonic() - start_seconds
     return quality, store, TimeGrid.from_span(start, end, FIVE_MINUTES_SECONDS), spent
 
 
-def rows(found: list[Machine], folder: Path) -> Iterator[Row]:
+def rows(machines: list[Machine], folder: Path) -> Iterator[Row]:
     """What came in against what was meant."""
-    quality, store, grid, spent = ingested(found, folder)
+    quality, store, grid, spent = ingested(machines, folder)
     stored = store.read(Signal.CPU_USAGE_MEAN, grid)
     window = max(FIVE_MINUTES_SECONDS, int(4 * quality.scrape_interval_seconds))
-    kept = {ref.pod: ~np.isnan(values) for ref, values in zip(stored.refs, stored.values, strict=True)}
-    meant = sum(usage(m, grid, window)[kept[m[0]]].sum() for m in found)
+    stored_slots = {ref.pod: ~np.isnan(values) for ref, values in zip(stored.refs, stored.values, strict=True)}
+    meant = sum(usage(m, grid, window)[stored_slots[m[0]]].sum() for m in machines)
     got = float(np.nansum(stored.values, dtype=np.float64)) / 1000.0
     highest = store.read(Signal.MEMORY_WORKING_SET_MAX, grid)
     tops = {ref.pod: float(np.nanmax(v)) for ref, v in zip(highest.refs, highest.values, strict=True)}
-    off = max(abs(tops.get(name, 0.0) - float(held.max())) / MIB for name, _, _, held in found)
-    count = sum(len(times) for _, times, _, _ in found)
-    repeated = sum(int((np.diff(times) == 0).sum()) for _, times, _, _ in found)
+    off = max(abs(tops.get(name, 0.0) - float(memory_bytes.max())) / MIB for name, _, _, memory_bytes in machines)
+    count = sum(len(times) for _, times, _, _ in machines)
+    repeated = sum(int((np.diff(times) == 0).sum()) for _, times, _, _ in machines)
     yield Row("rows", count, "rows", note=f"{repeated} repeat a time stamp")
-    yield Row("machines", len(found), "machines")
+    yield Row("machines", len(machines), "machines")
     yield below("CPU stored against meant, difference", float(abs(got / meant - 1)), "ratio", 0.01, "max, not sum")
     yield below("highest memory against meant, difference", off, "MiB", 1)
     yield Row(

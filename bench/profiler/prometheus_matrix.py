@@ -64,9 +64,9 @@ OTHERS: Final[tuple[tuple[str, Callable[[], bool], Serve], ...]] = (
 
 def outcomes(serve: Serve) -> Pairs:
     """Every variant's outcome, from an empty store each."""
-    with tempfile.TemporaryDirectory() as name, serve(Path(name), VARIANTS) as scene:
+    with tempfile.TemporaryDirectory() as name, serve(Path(name), VARIANTS) as prometheus:
         stores = ((v, Store(f"file://{name}/stores", f"c{i}")) for i, v in enumerate(VARIANTS))
-        return [(variant, scene.outcome(variant, store)) for variant, store in stores]
+        return [(variant, prometheus.outcome(variant, store)) for variant, store in stores]
 
 
 def page(rows: list[str]) -> str:

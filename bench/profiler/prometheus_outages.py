@@ -71,11 +71,11 @@ def rows(folder: Path) -> Iterator[Row]:
     """A row for each fault and length."""
     cluster = generate(SPEC)
     with Server(blocks(cluster, folder, [REFERENCE])) as server, FaultProxy(server.url) as proxy:
-        scene = Scene(cluster, proxy.url)
+        prometheus = Scene(cluster, proxy.url)
         for fault in FAULTS:
             for seconds in LENGTHS_SECONDS:
                 stores = folder / f"{fault}-{seconds:g}"
-                yield _row(fault, seconds, list(_outcomes(scene, proxy, server, stores, (fault, seconds))))
+                yield _row(fault, seconds, list(_outcomes(prometheus, proxy, server, stores, (fault, seconds))))
 
 
 def table_row(row: Row) -> str:
@@ -87,7 +87,7 @@ def table_row(row: Row) -> str:
 
 
 def _outcomes(
-    scene: Scene, proxy: FaultProxy, server: Server, folder: Path, of: tuple[str, float]
+    prometheus: Scene, proxy: FaultProxy, server: Server, folder: Path, of: tuple[str, float]
 ) -> Iterator[Outcome]:
     """One pull for each question; the last number is that of the last question that a pull asks."""
     number = 0
@@ -95,7 +95,7 @@ def _outcomes(
         number += 1
         outage = Outage(proxy, server, of[0], number, of[1])
         proxy.fault = outage
-        outcome = scene.outcome(REFERENCE, Store(folder.as_uri(), f"c{number}"), outage.timer)
+        outcome = prometheus.outcome(REFERENCE, Store(folder.as_uri(), f"c{number}"), outage.timer)
         if server.process is None:
             server.start()
             proxy.target = server.url
@@ -105,11 +105,11 @@ def _outcomes(
 
 
 def _row(fault: str, seconds: float, outcomes: list[Outcome]) -> Row:
-    whole = sum(REFERENCE.is_met(outcome) for outcome in outcomes)
+    complete = sum(REFERENCE.is_met(outcome) for outcome in outcomes)
     refused = [outcome for outcome in outcomes if outcome.refusal and outcome.fix]
     what = f"server restarted, back after {seconds:g} s" if fault == RESTART else f"{fault} for {seconds:g} s"
     note = f"{len(refused)} with an error and its fix, the others without loss"
     note += ": a server that never answered is not waited for" if refused else ""
     goal = f"= {len(outcomes)}, or an error with its fix"
-    met = whole + len(refused) == len(outcomes)
-    return Row(f"{what}, at each question in turn: the same numbers", whole, "pulls", goal, met, note)
+    met = complete + len(refused) == len(outcomes)
+    return Row(f"{what}, at each question in turn: the same numbers", complete, "pulls", goal, met, note)

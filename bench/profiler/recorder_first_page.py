@@ -26,10 +26,10 @@ LIVE = re.compile(r"Now \d+ nodes with \d+ containers use \d+\.\d cores")
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, bare_cluster(Path(folder), signed=True) as plane:
-        begun = time.monotonic()
+        start = time.monotonic()
         release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=values(plane))
         wait_for("live use on the first page", lambda: LIVE.search(home()), LONGEST_SECONDS, every=1)
-        taken = time.monotonic() - begun
+        taken = time.monotonic() - start
         pods = json.loads(plane.kubectl("get", "pods", "-n", "cotenant", "-o", "json"))["items"]
         restarts = sum(c["restartCount"] for pod in pods for c in pod["status"].get("containerStatuses", ()))
     rows = [

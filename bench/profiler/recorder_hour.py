@@ -135,8 +135,8 @@ class Truth:
 
     def lives(self, pod: str) -> list[Floats]:
         """The readings of each container that a pod had, by its name, oldest first."""
-        found = [reader.readings() for uid, reader in list(self.readers.values()) if self.pods[uid] == pod]
-        return sorted((life for life in found if len(life) > 1), key=lambda life: float(life[0, 0]))
+        readings = [reader.readings() for uid, reader in list(self.readers.values()) if self.pods[uid] == pod]
+        return sorted((life for life in readings if len(life) > 1), key=lambda life: float(life[0, 0]))
 
     def starts(self, pod: str) -> int:
         return sum(self.pods[uid] == pod for uid, _ in list(self.readers.values()))
@@ -251,8 +251,8 @@ class Recorded:
         row = usage.row_of.get(PodContainerRef(self.namespace, pod, "main"))
         if row is None:
             return {}
-        found = zip(usage.grid.times().tolist(), usage.values[row].tolist(), strict=True)
-        return {int(at): value for at, value in found if np.isfinite(value)}
+        pairs = zip(usage.grid.times().tolist(), usage.values[row].tolist(), strict=True)
+        return {int(at): value for at, value in pairs if np.isfinite(value)}
 
 
 @dataclass(frozen=True)
@@ -267,8 +267,8 @@ class Cluster:
 
     def create(self, body: dict[str, Any]) -> None:
         with contextlib.closing(self.plane.api()) as api:  # the server closes connections that were quiet
-            made = api.create(self.path, body)
-        self.truth.pods[made["metadata"]["uid"]] = made["metadata"]["name"]
+            created_pod = api.create(self.path, body)
+        self.truth.pods[created_pod["metadata"]["uid"]] = created_pod["metadata"]["name"]
 
     def move(self, node: str) -> None:
         """Delete the moving pod and create it at a node."""
@@ -288,27 +288,27 @@ def restart_count(pod: dict[str, Any]) -> int:
 
 
 def recorder(plane: ControlPlane, folder: Path) -> process.Server:
-    words = ["serve", "recorder", "--kubeconfig", str(account(plane, "cotenant-recorder")), "--cluster", "hour"]
-    words += ["--store", (folder / "store").as_uri(), "--port", str(free_port())]
-    return process.Server("recorder", [sys.executable, "-c", ENTRY, *words], folder / "recorder.log")
+    argv = ["serve", "recorder", "--kubeconfig", str(account(plane, "cotenant-recorder")), "--cluster", "hour"]
+    argv += ["--store", (folder / "store").as_uri(), "--port", str(free_port())]
+    return process.Server("recorder", [sys.executable, "-c", ENTRY, *argv], folder / "recorder.log")
 
 
-def live(cluster: Cluster, apart: Kubelet, minutes: float) -> tuple[float, float]:
+def live(cluster: Cluster, lone_kubelet: Kubelet, minutes: float) -> tuple[float, float]:
     """Let the time pass, move the pod and stop a kubelet; return when that was stopped and when it went on."""
-    begun = time.time()
-    moves = [(begun + minutes * 60 * k / MOVES, NODES[k % 2]) for k in range(1, MOVES)]
-    stop, resume = begun + minutes * 60 * GAP_BEGIN, begun + minutes * 60 * GAP_END
+    start = time.time()
+    moves = [(start + minutes * 60 * k / MOVES, NODES[k % 2]) for k in range(1, MOVES)]
+    stop, resume = start + minutes * 60 * GAP_BEGIN, start + minutes * 60 * GAP_END
     # No move to or from the node whose kubelet does not answer.
     moves = [(at, node) for at, node in moves if not stop - 30 <= at <= resume + 30]
     stopped = resumed = 0.0
-    while (now := time.time()) < begun + minutes * 60:
+    while (now := time.time()) < start + minutes * 60:
         if moves and now >= moves[0][0]:
             cluster.move(moves.pop(0)[1])
         if not stopped and now >= stop:
-            apart.server.pause()
+            lone_kubelet.server.pause()
             stopped = time.time()
         if stopped and not resumed and now >= resume:
-            apart.server.resume()
+            lone_kubelet.server.resume()
             resumed = time.time()
         cluster.truth.kills()
         time.sleep(1)
@@ -317,11 +317,11 @@ def live(cluster: Cluster, apart: Kubelet, minutes: float) -> tuple[float, float
 
 def await_quiet(cluster: Cluster) -> None:
     """Wait until nothing has restarted or been killed for half a minute, so that each count has been seen."""
-    seen, since = (cluster.restarts(), cluster.truth.kills()), time.monotonic()
+    counts, since = (cluster.restarts(), cluster.truth.kills()), time.monotonic()
     while time.monotonic() < since + 30:
         time.sleep(1)
-        if (now := (cluster.restarts(), cluster.truth.kills())) != seen:
-            seen, since = now, time.monotonic()
+        if (now := (cluster.restarts(), cluster.truth.kills())) != counts:
+            counts, since = now, time.monotonic()
 
 
 def measure(folder: Path, minutes: float) -> list[Row]:
@@ -345,7 +345,7 @@ def measure(folder: Path, minutes: float) -> list[Row]:
         for name in (*STEADY, MOVING):
             running(plane, namespace, name)
         wait_for("the truth of each", lambda: all(truth.lives(name) for name in (*STEADY, MOVING)))
-        begun = time.time()
+        start = time.time()
         recording = recorder(plane, folder)
         stack.callback(recording.stop, 60)
         recording.start()
@@ -356,9 +356,9 @@ def measure(folder: Path, minutes: float) -> list[Row]:
         time.sleep(2 * SCRAPE_SECONDS)
         if "Traceback" in recording.written():
             raise SystemExit(recording.written()[-3000:])
-        recorded = Recorded(Store((folder / "store").as_uri(), "hour"), namespace, begun, ended, gap)
-        scraped = Scraped.read(prometheus, namespace, (time.time() - begun) / 60)
-        return [Row("recorded", round((ended - begun) / 60, 1), "min"), *compared(recorded, truth, scraped)]
+        recorded = Recorded(Store((folder / "store").as_uri(), "hour"), namespace, start, ended, gap)
+        scraped = Scraped.read(prometheus, namespace, (time.time() - start) / 60)
+        return [Row("recorded", round((ended - start) / 60, 1), "min"), *compared(recorded, truth, scraped)]
 
 
 def percent(value: float, true: float) -> float:
@@ -403,13 +403,13 @@ def steady_rows(recorded: Recorded, truth: Truth, scraped: Scraped) -> list[Row]
 def other_rows(recorded: Recorded, truth: Truth, scraped: Scraped) -> list[Row]:
     """The means over all slots of those that burn by turns, move or end."""
     rows = []
-    words = {
+    titles = {
         "turns": "mean CPU of a loop that burns by turns of 100 s",
         MOVING: f"mean CPU of a pod that was made anew {truth.starts(MOVING) - 1} times, at two nodes",
         "ending": f"mean CPU of a container that ended {truth.starts('ending') - 1} times by itself",
     }
     begin, end = recorded.slots[0], recorded.slots[-1] + FIVE_MINUTES_SECONDS
-    for pod, what in words.items():
+    for pod, what in titles.items():
         values = recorded.values(Signal.CPU_USAGE_MEAN, pod)
         # Of a pod that moved from or to the node of the gap, that time is unknown to the recorder.
         mean = float(np.mean([values[slot] for slot in recorded.slots if slot in values]))
@@ -472,8 +472,8 @@ def gap_rows(recorded: Recorded) -> list[Row]:
     wrong = sum(slot in recorded.values(signal, "apart") for signal in signals for slot in inside)
     lasted = (recorded.gap[1] - recorded.gap[0]) / 60
     note = f"{len(inside)} whole slots of {lasted:.1f} minutes in which its kubelet was stopped"
-    found = [slot for slot in recorded.values(Signal.CPU_USAGE_MEAN, "apart") if slot >= recorded.gap[1]]
-    away = (min(found) - recorded.gap[1]) / 60 if found else float("inf")
+    later_slots = [slot for slot in recorded.values(Signal.CPU_USAGE_MEAN, "apart") if slot >= recorded.gap[1]]
+    away = (min(later_slots) - recorded.gap[1]) / 60 if later_slots else float("inf")
     again = "the recorder pauses for ten minutes at most, and a rate needs two readings"
     return [
         below("values of a container in the gap", wrong, "values", 0, note),

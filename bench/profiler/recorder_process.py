@@ -84,12 +84,12 @@ def objects(nodes: int, pods: int) -> dict[str, Any]:
     """What the API server lists."""
     listed: dict[str, list[Any]] = {path: [] for path in ("pods", "replicasets", "deployments")}
     sizes = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
-    made = set()
+    created_apps = set()
     for node in range(nodes):
-        named: dict[tuple[str, str], list[str]] = {}
+        pod_containers: dict[tuple[str, str], list[str]] = {}
         for namespace, pod, container in containers_of(node, pods):
-            named.setdefault((namespace, pod), []).append(container)
-        for (namespace, pod), containers in named.items():
+            pod_containers.setdefault((namespace, pod), []).append(container)
+        for (namespace, pod), containers in pod_containers.items():
             # The nodes of one namespace are TEAMS apart.
             app = f"app-{node // (TEAMS * REPLICAS):05d}-{pod[-2:]}-{namespace}"
             spec = {
@@ -98,8 +98,8 @@ def objects(nodes: int, pods: int) -> dict[str, Any]:
                 ]
             }
             labels = {"app": app, "pod-template-hash": "5b7c9d", "team": namespace}
-            if app not in made:
-                made.add(app)
+            if app not in created_apps:
+                created_apps.add(app)
                 of = {"replicas": REPLICAS, "selector": {"matchLabels": {"app": app}}}
                 of["template"] = {"metadata": {"labels": labels}, "spec": spec}
                 replica_set = owned(f"{app}-5b7c9d", namespace, ("Deployment", app), labels=labels)
@@ -146,8 +146,8 @@ def serve(nodes: int, pods: int) -> None:
     api.objects |= objects(nodes, pods)
     print(api.url, flush=True)
     sys.stdin.read()
-    asked = Counter(urlsplit(path).path for path, _, _ in api.requests)
-    print(json.dumps({path: (count, api.sent_bytes[path]) for path, count in asked.items()}), flush=True)
+    request_counts = Counter(urlsplit(path).path for path, _, _ in api.requests)
+    print(json.dumps({path: (count, api.sent_bytes[path]) for path, count in request_counts.items()}), flush=True)
     os._exit(0)  # its watches are held by threads
 
 
@@ -165,15 +165,15 @@ def recorded(url: str, nodes: int, pods: int, folder: str) -> dict[str, float]:
     if not recorder.watch.wait_synced(600):
         raise SystemExit(f"the cluster was not listed: {recorder.watch.error}")
     recorder.watch.keep_versions(True)
-    found = {"begun_mib": begun_mib, "watched_mib": peak_mib() - begun_mib}
+    figures = {"begun_mib": begun_mib, "watched_mib": peak_mib() - begun_mib}
     for slot in range(SLOTS):
         end = hand_over(recorder, slot, nodes, pods)
         clock.seconds = end + 120.0
-        begun = time.process_time()
+        start = time.process_time()
         if not recorder.store_closed(end):
             raise SystemExit(f"the slot was not stored: {recorder.term.error}")
-        found["store_cpu"] = time.process_time() - begun
-    found["stored_mib"] = peak_mib()
+        figures["store_cpu"] = time.process_time() - start
+    figures["stored_mib"] = peak_mib()
     end = hand_over(recorder, SLOTS, nodes, pods)
     blocks, random = (
         slot_usage(recorder.term.containers.close(end), recorder.term.nodes.close(end)),
@@ -184,10 +184,10 @@ def recorded(url: str, nodes: int, pods: int, folder: str) -> dict[str, float]:
         for signal, usage in blocks:
             factor = random.uniform(0.5, 1.5, usage.values.shape).astype(np.float32)
             store.append(signal, replace(usage, grid=grid, values=usage.values * factor))
-    begun = time.process_time()
+    start = time.process_time()
     tidy(store, Settings().section(ProfilerSettings))
-    found["merge_cpu"] = time.process_time() - begun
-    return found | {"peak_mib": peak_mib(), "pods": len(recorder.watch.pods())}
+    figures["merge_cpu"] = time.process_time() - start
+    return figures | {"peak_mib": peak_mib(), "pods": len(recorder.watch.pods())}
 
 
 def hand_over(recorder: Recorder, slot: int, nodes: int, pods: int) -> int:
@@ -197,29 +197,29 @@ def hand_over(recorder: Recorder, slot: int, nodes: int, pods: int) -> int:
         at = START + slot * FIVE_MINUTES_SECONDS + minute
         for node in range(nodes):
             text = text_of(node, pods, START - 86_400).replace(b"@TIME", b"%d" % (at * 1000))
-            answer = parse_resource_metrics(text.replace(b"@CPU", b"%.6f" % (at % 1e6 / 2)))
+            metrics = parse_resource_metrics(text.replace(b"@CPU", b"%.6f" % (at % 1e6 / 2)))
             name, received = node_name(node), at + 1.0
             recorder.term.containers.add(
                 name,
-                answer.container_cpu,
-                answer.container_memory,
-                answer.container_starts,
+                metrics.container_cpu,
+                metrics.container_memory,
+                metrics.container_starts,
                 received_seconds=received,
             )
-            recorder.term.nodes.add(name, answer.node_cpu, answer.node_memory, received_seconds=received)
+            recorder.term.nodes.add(name, metrics.node_cpu, metrics.node_memory, received_seconds=received)
             page = cadvisor_answer(quotas, node, Manner.WHOLE, "", at)
             recorder.term.containers.add_throttled(name, parse_throttled_time(page or b""), received_seconds=received)
     return START + (slot + 1) * FIVE_MINUTES_SECONDS
 
 
-def api_rows(asked: dict[str, tuple[int, int]]) -> list[Row]:
+def api_rows(request_counts: dict[str, tuple[int, int]]) -> list[Row]:
     """Questions to the API server and what it sent: watched kinds once, the others once per listing.
 
     asked: requests and bytes by path.
     """
-    watched = [asked[path] for path in WATCHED]
-    rounds = asked[LISTED_WHOLE][0]
-    listed = [asked[path] for path in asked if path not in WATCHED and path.startswith("/ap")]
+    watched = [request_counts[path] for path in WATCHED]
+    rounds = request_counts[LISTED_WHOLE][0]
+    listed = [request_counts[path] for path in request_counts if path not in WATCHED and path.startswith("/ap")]
     return [
         Row("API server, at the start: requests", sum(count for count, _ in watched), "requests"),
         Row("API server, at the start: sent", round(sum(size for _, size in watched) / 2**20), "MiB"),
@@ -237,24 +237,24 @@ def main(nodes: int, pods: int) -> None:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         child = subprocess.run([*own, "record", url, folder], capture_output=True, text=True, check=False)
-        asked: dict[str, tuple[int, int]] = json.loads(server.communicate()[0] or "{}")
+        request_counts: dict[str, tuple[int, int]] = json.loads(server.communicate()[0] or "{}")
     if child.returncode:
         raise SystemExit(child.stderr[-3000:])
-    found = json.loads(child.stdout.splitlines()[-1])
-    print(json.dumps(found, indent=1))
-    if found["pods"] != nodes * pods:
-        raise SystemExit(f"{found['pods']} pods of {nodes * pods} were watched")
-    each = (found["peak_mib"] - found["begun_mib"]) * 1024 / found["pods"]
+    figures = json.loads(child.stdout.splitlines()[-1])
+    print(json.dumps(figures, indent=1))
+    if figures["pods"] != nodes * pods:
+        raise SystemExit(f"{figures['pods']} pods of {nodes * pods} were watched")
+    each = (figures["peak_mib"] - figures["begun_mib"]) * 1024 / figures["pods"]
     rows = [
-        Row("memory at the start", round(found["begun_mib"]), "MiB"),
-        Row(f"memory that {nodes * pods:,} watched pods take", round(found["watched_mib"]), "MiB"),
-        Row("memory at its most until two slots are stored", round(found["stored_mib"]), "MiB"),
-        below(f"memory at its most, {nodes * pods:,} pods", round(found["peak_mib"]), "MiB", 600),
+        Row("memory at the start", round(figures["begun_mib"]), "MiB"),
+        Row(f"memory that {nodes * pods:,} watched pods take", round(figures["watched_mib"]), "MiB"),
+        Row("memory at its most until two slots are stored", round(figures["stored_mib"]), "MiB"),
+        below(f"memory at its most, {nodes * pods:,} pods", round(figures["peak_mib"]), "MiB", 600),
         Row("the same by pod, without that of the start", round(each, 1), "KiB"),
-        Row("a slot and the inventory stored, every five minutes: CPU time", round(found["store_cpu"], 1), "s"),
-        Row(f"{SLOTS_MERGED} slots merged, once an hour: CPU time", round(found["merge_cpu"], 1), "s"),
+        Row("a slot and the inventory stored, every five minutes: CPU time", round(figures["store_cpu"], 1), "s"),
+        Row(f"{SLOTS_MERGED} slots merged, once an hour: CPU time", round(figures["merge_cpu"], 1), "s"),
     ]
-    rows += api_rows(asked)
+    rows += api_rows(request_counts)
     command = ".venv/bin/python -m bench.profiler.recorder_process"
     record("recorder_process", command, rows, is_kept=(nodes, pods) == FULL)
 

@@ -48,11 +48,11 @@ def recorded(authority: str, addresses: list[KubeletAddress], folder: str) -> No
     throttling = Kubelets(access, KubeletRules(), INTERVAL_SECONDS, page=THROTTLING)
 
     def take(node: str, text: bytes, received: float) -> None:
-        answer = parse_resource_metrics(text)
+        metrics = parse_resource_metrics(text)
         containers.add(
-            node, answer.container_cpu, answer.container_memory, answer.container_starts, received_seconds=received
+            node, metrics.container_cpu, metrics.container_memory, metrics.container_starts, received_seconds=received
         )
-        nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received)
+        nodes.add(node, metrics.node_cpu, metrics.node_memory, received_seconds=received)
 
     def take_throttled(node: str, text: bytes, received: float) -> None:
         containers.add_throttled(node, parse_throttled_time(text), received_seconds=received)
@@ -64,10 +64,10 @@ def recorded(authority: str, addresses: list[KubeletAddress], folder: str) -> No
 
     cpu, wall = [], []
     for k in range(ROUNDS):
-        cpu_begun, begun = time.process_time(), time.monotonic()
+        cpu_begun, start = time.process_time(), time.monotonic()
         asyncio.run(read(k >= ROUNDS - THROTTLED_ROUNDS))
         cpu.append(time.process_time() - cpu_begun)
-        wall.append(time.monotonic() - begun)
+        wall.append(time.monotonic() - start)
         time.sleep(15)
     read_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     cpu_begun = time.process_time()
@@ -108,17 +108,19 @@ def main(nodes: int, pods: int) -> None:
         )
     if child.returncode:
         raise SystemExit(child.stderr[-3000:])
-    found = json.loads(child.stdout.splitlines()[-1])
-    print(json.dumps(found, indent=1))
-    if found["failed"] or found["asked"] != (ROUNDS + THROTTLED_ROUNDS) * nodes:
-        raise SystemExit(f"{found['failed']} kubelets failed; {found['asked']} questions for {ROUNDS} rounds")
+    figures = json.loads(child.stdout.splitlines()[-1])
+    print(json.dumps(figures, indent=1))
+    if figures["failed"] or figures["asked"] != (ROUNDS + THROTTLED_ROUNDS) * nodes:
+        raise SystemExit(f"{figures['failed']} kubelets failed; {figures['asked']} questions for {ROUNDS} rounds")
     rows = [
-        below("one round of all kubelets: CPU time of the reader", round(found["round_cpu"], 1), "s", 30),
-        below("the same with throttled time of all", round(found["throttled_cpu"], 1), "s", 30),
-        Row("one round: wall, with the kubelets themselves on the same two cores", round(found["round_wall"], 1), "s"),
-        below("memory at its most, reading", round(found["read_mib"]), "MiB", 600),
-        below("memory at its most, a slot of all series written", round(found["write_mib"]), "MiB", 600),
-        Row("a slot of all series written: CPU time", round(found["write_cpu"], 1), "s"),
+        below("one round of all kubelets: CPU time of the reader", round(figures["round_cpu"], 1), "s", 30),
+        below("the same with throttled time of all", round(figures["throttled_cpu"], 1), "s", 30),
+        Row(
+            "one round: wall, with the kubelets themselves on the same two cores", round(figures["round_wall"], 1), "s"
+        ),
+        below("memory at its most, reading", round(figures["read_mib"]), "MiB", 600),
+        below("memory at its most, a slot of all series written", round(figures["write_mib"]), "MiB", 600),
+        Row("a slot of all series written: CPU time", round(figures["write_cpu"], 1), "s"),
     ]
     record("recorder_scale", ".venv/bin/python -m bench.profiler.recorder_scale", rows, is_kept=(nodes, pods) == FULL)
 

@@ -44,14 +44,17 @@ AS_FAST = 1.1
 
 def slots_of(usage: SignalUsage) -> dict[int, SignalUsage]:
     """Each slot of a history by its begin, with the series that have a value in it."""
-    signal, whole = usage
+    signal, signal_usage = usage
     slots: dict[int, SignalUsage] = {}
-    for k, start in enumerate(whole.grid.times().tolist()):
-        known = np.flatnonzero(np.isfinite(whole.values[:, k]))
-        if len(known):
-            refs = tuple(whole.refs[i] for i in known.tolist())
-            grid = TimeGrid(int(start), whole.grid.step_seconds, 1)
-            slots[int(start)] = signal, replace(whole, refs=refs, grid=grid, values=whole.values[known, k : k + 1])
+    for k, start in enumerate(signal_usage.grid.times().tolist()):
+        finite_rows = np.flatnonzero(np.isfinite(signal_usage.values[:, k]))
+        if len(finite_rows):
+            refs = tuple(signal_usage.refs[i] for i in finite_rows.tolist())
+            grid = TimeGrid(int(start), signal_usage.grid.step_seconds, 1)
+            slots[int(start)] = (
+                signal,
+                replace(signal_usage, refs=refs, grid=grid, values=signal_usage.values[finite_rows, k : k + 1]),
+            )
     return slots
 
 
@@ -67,12 +70,12 @@ def write_as_recorded(scanned: Store, recorded: Store) -> float:
     taken, settings = 0.0, Settings().section(ProfilerSettings)
     for start in range(first, end, FIVE_MINUTES_SECONDS):
         blocks = [slots[start] for slots in by_signal if start in slots]
-        begun = time.process_time()
+        start_seconds = time.process_time()
         for signal, usage in blocks:
             recorded.append(signal, usage)
         if (start + FIVE_MINUTES_SECONDS) % HOUR_SECONDS == 0:
             tidy(recorded, settings)
-        taken += time.process_time() - begun
+        taken += time.process_time() - start_seconds
     inventory = scanned.read_inventory()
     assert inventory is not None
     recorded.write_inventory(inventory)
@@ -89,9 +92,9 @@ def megabytes(url: str) -> float:
 
 def read(url: str) -> None:
     """Read the whole history in a fresh process; print what it took."""
-    begun, cpu = time.monotonic(), time.process_time()
+    start, cpu = time.monotonic(), time.process_time()
     history = load(Store(url, CLUSTER), Settings())
-    took = {"wall": time.monotonic() - begun, "cpu": time.process_time() - cpu}
+    took = {"wall": time.monotonic() - start, "cpu": time.process_time() - cpu}
     cells = [
         usage.cells[np.isfinite(usage.cells)] for usage in history.usage.values() if isinstance(usage, SparseUsage)
     ]
@@ -102,8 +105,8 @@ def read(url: str) -> None:
 def reading(url: str) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.profiler.recorder_store", "read", url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
 
 
 def rows(folder: Path, workloads: int) -> Iterator[Row]:
@@ -112,12 +115,12 @@ def rows(folder: Path, workloads: int) -> Iterator[Row]:
         (folder / "scanned").mkdir()
         scan(proxy.url, folder / "scanned", scan_data.END_SECONDS)
     written = write_as_recorded(scanned, recorded)
-    found = [(reading(scanned.url), reading(recorded.url)) for _ in range(READS)]
-    theirs, ours = zip(*found, strict=True)
+    readings = [(reading(scanned.url), reading(recorded.url)) for _ in range(READS)]
+    theirs, ours = zip(*readings, strict=True)
     print(json.dumps({"scanned": theirs, "recorded": ours}, indent=1))
     if {(took["values"], took["sum"]) for took in ours} != {(theirs[0]["values"], theirs[0]["sum"])}:
         raise SystemExit("the two stores have not the same values")
-    times = median(after["cpu"] / before["cpu"] for before, after in found)
+    times = median(after["cpu"] / before["cpu"] for before, after in readings)
     what = f"{workloads:,} pods at a time, a rollout every two days, {theirs[0]['values'] / 1e6:.1f} million values"
     yield below(
         f"the store of {scan_data.DAYS} days as recorded", round(megabytes(recorded.url), 1), "MB", MOST_MB, what
@@ -139,9 +142,9 @@ def main() -> None:
     parser.add_argument("--workloads", type=int, default=scan_data.WORKLOADS)
     workloads = parser.parse_args().workloads
     with tempfile.TemporaryDirectory() as folder:
-        found = list(rows(Path(folder), workloads))
+        table_rows = list(rows(Path(folder), workloads))
     command = ".venv/bin/python -m bench.profiler.recorder_store"
-    record("recorder_store", command, found, is_kept=workloads == scan_data.WORKLOADS)
+    record("recorder_store", command, table_rows, is_kept=workloads == scan_data.WORKLOADS)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Command:
     pull: QualityRecord
 
 
-def client(now_seconds: int, words: Sequence[str]) -> None:
+def client(now_seconds: int, argv: Sequence[str]) -> None:
     """In the measured process: the command line, with another clock."""
 
     def end_of_data(self: clock.SystemClock) -> float:
@@ -61,22 +61,22 @@ def client(now_seconds: int, words: Sequence[str]) -> None:
     clock.SystemClock.now_seconds = end_of_data  # type: ignore[method-assign]
     from cotenant.cli.main import run
 
-    sys.argv = ["cotenant", *words]
+    sys.argv = ["cotenant", *argv]
     run()
 
 
 def scan(url: str, folder: Path, now_seconds: int, *more: str) -> Command:
     """Run `cotenant scan` in a new process, with more options; RuntimeError with its words when it fails."""
     store = folder.as_uri()
-    words = ["scan", "--prometheus", url, "--store", store, "--cluster", CLUSTER, "-o", "json", *more]
-    command = [sys.executable, "-m", "bench.profiler.scan", "client", str(now_seconds), *words]
+    argv = ["scan", "--prometheus", url, "--store", store, "--cluster", CLUSTER, "-o", "json", *more]
+    command = [sys.executable, "-m", "bench.profiler.scan", "client", str(now_seconds), *argv]
     environment = {**os.environ, "HOME": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed cotenant is compiled
     with (folder / "stderr").open("wb") as errors:
-        begun = time.monotonic()
+        start = time.monotonic()
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"scan ended with {process.returncode}: {(folder / 'stderr').read_text()[-2000:]}")
@@ -150,13 +150,13 @@ def theirs(data: Path, targets: Sequence[Target]) -> dict[str, float]:
 
         def ask(text: str) -> None:
             data = {"query": text, "time": str(scan_data.END_SECONDS - WARM_SECONDS)}
-            answer = session.post(f"{proxy.url}/api/v1/query", data, timeout=300)
-            answer.raise_for_status()
+            response = session.post(f"{proxy.url}/api/v1/query", data, timeout=300)
+            response.raise_for_status()
 
-        begun = time.monotonic()
+        start = time.monotonic()
         with ThreadPoolExecutor(10) as pool:
             count = sum(1 for _ in pool.map(ask, questions(targets)))
-        return {"seconds": time.monotonic() - begun, "queries": count, **server_cost(server, proxy)}
+        return {"seconds": time.monotonic() - start, "queries": count, **server_cost(server, proxy)}
 
 
 def rows(interval: int, workloads: int) -> Iterator[Row]:
@@ -199,11 +199,11 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("intervals", nargs="*", type=int, help="scrape intervals in seconds: 300, 60")
     parser.add_argument("--workloads", type=int, default=scan_data.WORKLOADS, help="fewer for a trial, not recorded")
-    asked = parser.parse_args(arguments)
-    intervals = asked.intervals or [300, 60]
-    measured = [row for interval in intervals for row in rows(interval, asked.workloads)]
+    options = parser.parse_args(arguments)
+    intervals = options.intervals or [300, 60]
+    measured = [row for interval in intervals for row in rows(interval, options.workloads)]
     name = "scan" if len(intervals) == 2 else f"scan-{intervals[0]}"
-    if asked.workloads == scan_data.WORKLOADS:
+    if options.workloads == scan_data.WORKLOADS:
         record(name, " ".join([".venv/bin/python -m bench.profiler.scan", *arguments]), measured)
         return
     for row in measured:

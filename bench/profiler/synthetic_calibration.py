@@ -92,8 +92,8 @@ _THRESHOLDS: dict[str, tuple[str, float]] = {"ACF 24 h": (">", 0.5), "mean, % of
 def _shares(what: str, name: str, tables: list[tuple[str, Table]]) -> Row:
     """Share of series beyond a threshold: clearly periodic ones, idle ones."""
     sign, threshold = _THRESHOLDS[name]
-    known = {source: table[name][~np.isnan(table[name])] for source, table in tables}
-    shares = {s: float(((v > threshold) if sign == ">" else (v < threshold)).mean()) for s, v in known.items()}
+    finite = {source: table[name][~np.isnan(table[name])] for source, table in tables}
+    shares = {s: float(((v > threshold) if sign == ">" else (v < threshold)).mean()) for s, v in finite.items()}
     note = "; ".join(f"{source} {share:.2f}" for source, share in shares.items())
     return Row(f"{what} share of series with {name} {sign} {threshold:g}", shares["synthetic"], "ratio", note=note)
 
@@ -109,15 +109,15 @@ def _between(metric: str, value: float, span: tuple[float, float], note: str = "
 def statistics(values: Matrix, scale: Column) -> dict[str, Column]:
     """Per series (rows of 5-minute values, NaN = gap): shape, periodicity, and level in percent of `scale`."""
     usable = np.isfinite(values).mean(axis=1) > 0.3
-    kept = values[usable]
-    mean = np.nanmean(kept, axis=1, dtype=np.float64)
-    p95, p99 = np.nanpercentile(kept, [95, 99], axis=1)
-    hours = _hourly(kept)
+    usable_values = values[usable]
+    mean = np.nanmean(usable_values, axis=1, dtype=np.float64)
+    p95, p99 = np.nanpercentile(usable_values, [95, 99], axis=1)
+    hours = _hourly(usable_values)
     with np.errstate(invalid="ignore", divide="ignore"):
         return {
             "p95 / mean": p95 / mean,
             "p99 / mean": p99 / mean,
-            "standard deviation / mean": np.nanstd(kept, axis=1) / mean,
+            "standard deviation / mean": np.nanstd(usable_values, axis=1) / mean,
             "ACF 24 h": _acf(hours, 24),
             "ACF 7 d": _acf(hours, 168),
             "mean, % of limit": 100.0 * mean / scale[usable],
@@ -127,8 +127,8 @@ def statistics(values: Matrix, scale: Column) -> dict[str, Column]:
 def _hourly(values: Matrix) -> Matrix:
     """Means of whole hours, gaps ignored."""
     block = values[:, : values.shape[1] // 12 * 12].reshape(len(values), -1, 12)
-    known = np.isfinite(block).sum(axis=2)
-    return np.where(known > 0, np.nansum(block, axis=2) / np.maximum(known, 1), np.nan).astype(np.float32)
+    finite_count = np.isfinite(block).sum(axis=2)
+    return np.where(finite_count > 0, np.nansum(block, axis=2) / np.maximum(finite_count, 1), np.nan).astype(np.float32)
 
 
 def _acf(hours: Matrix, lag: int) -> Column:
@@ -147,7 +147,11 @@ def _synthetic(cluster: SyntheticCluster, kind: Resource) -> dict[str, Column]:
         cluster.usage[signal]
         for signal in ((Signal.CPU_REQUEST, Signal.CPU_LIMIT) if cpu else (Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT))
     ]
-    amounts = {ref: float(np.nanmax(row)) for one in declared for ref, row in zip(one.refs, one.values, strict=True)}
+    amounts = {
+        ref: float(np.nanmax(row))
+        for declared_usage in declared
+        for ref, row in zip(declared_usage.refs, declared_usage.values, strict=True)
+    }
     long = np.isfinite(usage.values).sum(axis=1) >= LONG_DAYS * 288 * 0.97
     scale = np.array([amounts.get(ref, np.nan) for ref in usage.refs])
     return statistics(usage.values[long], scale[long])

@@ -45,18 +45,18 @@ def main() -> None:
         install_queues(plane)
         create_nodes(plane, 24, NodeShape(cpu="4", prefix="rounds", labels=PARTS))
         seed_nodes(plane, options.nodes, NodeShape(cpu="16"))
-        scene = GangScene(plane, create_namespace(plane.api(), "bench"))
-        with scene.process(folder):
-            started(scene, "warm")
-            starts = [started(scene, f"start-{number}") for number in range(options.samples)]
+        cluster = GangScene(plane, create_namespace(plane.api(), "bench"))
+        with cluster.process(folder):
+            started(cluster, "warm")
+            starts = [started(cluster, f"start-{number}") for number in range(options.samples)]
             partial = deadlocks = 0
             durations = []
             for number in range(options.rounds):
-                begun = time.monotonic()
-                found = one_round(scene, number)
-                partial, deadlocks = partial + found[0], deadlocks + found[1]
-                durations.append(time.monotonic() - begun)
-        releases = released(scene, folder, options.releases)
+                start = time.monotonic()
+                round_counts = one_round(cluster, number)
+                partial, deadlocks = partial + round_counts[0], deadlocks + round_counts[1]
+                durations.append(time.monotonic() - start)
+        releases = released(cluster, folder, options.releases)
     of = f"{options.rounds} rounds of {GANGS} gangs x {MEMBERS} pods, room for {FITTING}"
     p95 = round(float(np.percentile(starts, 95)), 2)
     rows = [
@@ -73,70 +73,70 @@ def main() -> None:
     record("gangs", " ".join([".venv/bin/python -m bench.queues.gangs", *sys.argv[1:]]), rows)
 
 
-def started(scene: GangScene, name: str) -> float:
+def started(cluster: GangScene, name: str) -> float:
     """Seconds from the last member's creation to all members bound; the gang is gone afterwards."""
-    scene.gang(name, MEMBERS, "1")
-    begun = time.monotonic()
-    wait_for(f"{name} runs", lambda: scene.bound(name) == MEMBERS, PATIENCE_SECONDS, 0.02)
-    took = time.monotonic() - begun
-    empty(scene)
+    cluster.gang(name, MEMBERS, "1")
+    start = time.monotonic()
+    wait_for(f"{name} runs", lambda: cluster.bound(name) == MEMBERS, PATIENCE_SECONDS, 0.02)
+    took = time.monotonic() - start
+    empty(cluster)
     return took
 
 
-def one_round(scene: GangScene, number: int) -> tuple[int, int]:
+def one_round(cluster: GangScene, number: int) -> tuple[int, int]:
     """Gangs that started in part, and 1 when the round did not end in time."""
     names = [f"r{number}-{gang}" for gang in range(GANGS)]
     for name in names:
-        scene.gang(name, MEMBERS, "1", nodeSelector=PARTS)
+        cluster.gang(name, MEMBERS, "1", nodeSelector=PARTS)
     partial = deadlocks = 0
     remaining = list(names)
     for expected in (FITTING, GANGS - FITTING):
-        reached = awaited(scene, expected)
+        reached = awaited(cluster, expected)
         deadlocks |= not reached
-        counts = {name: scene.bound(name) for name in remaining}
+        counts = {name: cluster.bound(name) for name in remaining}
         partial += sum(0 < bound < MEMBERS for bound in counts.values())
         remaining = [name for name in remaining if counts[name] < MEMBERS]
         for name in names:
             if name not in remaining:
-                scene.remove(name)
-    empty(scene)
+                cluster.remove(name)
+    empty(cluster)
     return partial, int(deadlocks)
 
 
-def awaited(scene: GangScene, expected: int) -> bool:
+def awaited(cluster: GangScene, expected: int) -> bool:
     """Whether so many gangs came to run, and the others to hold nothing, in time."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        pods = scene.api.items(f"/api/v1/namespaces/{scene.namespace}/pods")
+        pods = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/pods")
         bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
-        if bound == expected * MEMBERS and not scene.held():
+        if bound == expected * MEMBERS and not cluster.held():
             return True
         time.sleep(0.2)
     return False
 
 
-def released(scene: GangScene, folder: Path, count: int) -> list[float]:
+def released(cluster: GangScene, folder: Path, count: int) -> list[float]:
     """Seconds from the end of the time for placing to nothing held; the scheduler never answers."""
-    scene.queues = {**scene.queues, "gang_place_seconds": PLACE_SECONDS, "longest_back_off_seconds": 600.0}
-    scene.queues["back_off_seconds"] = 600.0
+    cluster.queues = {**cluster.queues, "gang_place_seconds": PLACE_SECONDS, "longest_back_off_seconds": 600.0}
+    cluster.queues["back_off_seconds"] = 600.0
     late = []
-    with scene.process(folder, scheduler_name="nobody"):
+    with cluster.process(folder, scheduler_name="nobody"):
         for number in range(count):
-            scene.gang(f"late-{number}", MEMBERS, "1")
-            wait_for("room is asked for", lambda: len(scene.all_placeholders()) == MEMBERS, PATIENCE_SECONDS)
-            begun = time.monotonic()
-            wait_for("all is given back", lambda: not scene.held() and not scene.all_placeholders(), 60)
-            late.append(max(0.0, time.monotonic() - begun - PLACE_SECONDS))
-            empty(scene)
+            cluster.gang(f"late-{number}", MEMBERS, "1")
+            wait_for("room is asked for", lambda: len(cluster.all_placeholders()) == MEMBERS, PATIENCE_SECONDS)
+            start = time.monotonic()
+            wait_for("all is given back", lambda: not cluster.held() and not cluster.all_placeholders(), 60)
+            late.append(max(0.0, time.monotonic() - start - PLACE_SECONDS))
+            empty(cluster)
     return late
 
 
-def empty(scene: GangScene) -> None:
+def empty(cluster: GangScene) -> None:
     """No pod, no Reservation, no placeholder."""
-    scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods", gracePeriodSeconds="0")
-    path = f"/api/v1/namespaces/{scene.namespace}/pods"
-    wait_for("no pods", lambda: not scene.api.items(path), 120)
-    wait_for("nothing is held", lambda: not scene.held() and not scene.all_placeholders(), 120)
+    cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods", gracePeriodSeconds="0")
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    wait_for("no pods", lambda: not cluster.api.items(path), 120)
+    wait_for("nothing is held", lambda: not cluster.held() and not cluster.all_placeholders(), 120)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def milliseconds(work: Callable[[], object]) -> float:
 
 def rows() -> list[Row]:
     """Gibibytes, which fit into 64 bits, and bytes, which do not."""
-    found = []
+    table_rows = []
     for name, odd_bytes in (("memory in gibibytes", False), ("memory in bytes, beyond 64 bits", True)):
         quotas, requests, total = random_tree(random.Random(SEED), odd_bytes=odd_bytes)
 
@@ -74,8 +74,8 @@ def rows() -> list[Row]:
             round_of(q, r, t)
 
         metric = f"quota round, {sum(DEPTHS)} groups x {len(RESOURCES)} resources, depth {len(DEPTHS)}, {name}"
-        found.append(below(metric, milliseconds(work), "ms", CEILING_MS, f"median CPU time of {ROUNDS} rounds"))
-    return found
+        table_rows.append(below(metric, milliseconds(work), "ms", CEILING_MS, f"median CPU time of {ROUNDS} rounds"))
+    return table_rows
 
 
 def whole_decision() -> Row:

@@ -75,12 +75,12 @@ def measured(limit: int, options: argparse.Namespace) -> list[Row]:
     with ControlPlane(folder / "cluster", Options(heartbeats=False, extra={SCHEDULER: pace})) as plane:
         install_queues(plane)
         seed_nodes(plane, options.nodes, NodeShape(cpu="16"))
-        scene = GangScene(plane, create_namespace(plane.api(), "bench"))
-        quotas = [quota(scene, number, options.pods) for number in range(options.quotas)]
+        cluster = GangScene(plane, create_namespace(plane.api(), "bench"))
+        quotas = [quota(cluster, number, options.pods) for number in range(options.quotas)]
         without, within = [], []
         for _ in range(options.rounds):
-            without.append(ungated(scene, quotas, options.pods))
-            within.append(gated(scene, quotas, options.pods, folder))
+            without.append(ungated(cluster, quotas, options.pods))
+            within.append(gated(cluster, quotas, options.pods, folder))
     return compared(f"{limit} requests/s", without, within, options)
 
 
@@ -103,40 +103,40 @@ def spent(runs: list[AdmissionRun]) -> str:
     return "ms of processor time a pod: " + ", ".join(f"{name} {mean:.1f}" for name, mean in means.items())
 
 
-def quota(scene: GangScene, number: int, cores: int) -> str:
+def quota(cluster: GangScene, number: int, cores: int) -> str:
     """A quota that all pods together would fit into; its name."""
     name = f"team-{number}"
     spec = {"min": {"cpu": 1, "memory": "1Gi"}, "max": {"cpu": cores, "memory": f"{cores}Gi"}}
     body = {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": {"name": name}, "spec": spec}
-    scene.api.create(f"/apis/{QUOTA_GROUP}/namespaces/{scene.namespace}/elasticquotas", body)
+    cluster.api.create(f"/apis/{QUOTA_GROUP}/namespaces/{cluster.namespace}/elasticquotas", body)
     return name
 
 
-def ungated(scene: GangScene, quotas: list[str], count: int) -> AdmissionRun:
+def ungated(cluster: GangScene, quotas: list[str], count: int) -> AdmissionRun:
     """The scheduler alone."""
-    scheduler = scene.plane.servers[SCHEDULER]
+    scheduler = cluster.plane.servers[SCHEDULER]
     scheduler.pause()
     try:
-        create(scene, quotas, count, gated=False)
-        before = processor_seconds(scene.plane)
+        create(cluster, quotas, count, gated=False)
+        before = processor_seconds(cluster.plane)
     finally:
         scheduler.resume()
-    return bound(scene, count, before)
+    return bound(cluster, count, before)
 
 
-def gated(scene: GangScene, quotas: list[str], count: int, folder: Path) -> AdmissionRun:
+def gated(cluster: GangScene, quotas: list[str], count: int, folder: Path) -> AdmissionRun:
     """The manager lets them go."""
-    create(scene, quotas, count, gated=True)
-    before = processor_seconds(scene.plane)
-    settings = scene.settings()
+    create(cluster, quotas, count, gated=True)
+    before = processor_seconds(cluster.plane)
+    settings = cluster.settings()
     own = msgspec.structs.replace(
-        ManagerSettings(), namespace=scene.namespace, write=True, features_off=settings.manager.features_off
+        ManagerSettings(), namespace=cluster.namespace, write=True, features_off=settings.manager.features_off
     )
     process = ManagerProcess(msgspec.structs.replace(settings, manager=own), folder)
     process.start()
     try:
         assert process.child is not None
-        return bound(scene, count, {**before, MANAGER: 0.0}, process.child.pid)
+        return bound(cluster, count, {**before, MANAGER: 0.0}, process.child.pid)
     finally:
         process.kill()
 
@@ -146,7 +146,7 @@ def processor_seconds(plane: ControlPlane) -> dict[str, float]:
     return {name: cpu_seconds(server.pid) for name, server in plane.servers.items()}
 
 
-def create(scene: GangScene, quotas: list[str], count: int, *, gated: bool) -> None:
+def create(cluster: GangScene, quotas: list[str], count: int, *, gated: bool) -> None:
     """A backlog, spread over the quotas."""
     gate = {"schedulingGates": [{"name": QUOTA_GATE}]} if gated else {}
     containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]
@@ -156,18 +156,18 @@ def create(scene: GangScene, quotas: list[str], count: int, *, gated: bool) -> N
         whose = quotas[number % len(quotas)]
         marks = {"annotations": {QUEUED_ANNOTATION: whose}} if gated else {}
         bodies.append({"metadata": {"name": f"pod-{number}", "labels": {NAME_LABEL: whose}, **marks}, "spec": spec})
-    path = f"/api/v1/namespaces/{scene.namespace}/pods"
-    each(scene.plane.api, bodies, lambda api, body: api.create(path, body))
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    each(cluster.plane.api, bodies, lambda api, body: api.create(path, body))
 
 
-def bound(scene: GangScene, count: int, before: Mapping[str, float], manager: int = 0) -> AdmissionRun:
+def bound(cluster: GangScene, count: int, before: Mapping[str, float], manager: int = 0) -> AdmissionRun:
     """From the first binding to the last; the pods are gone afterwards. manager: its process id."""
-    path = f"/api/v1/namespaces/{scene.namespace}/pods"
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     wait_for(
-        "all are bound", lambda: not scene.api.items(path, fieldSelector=UNBOUND, limit="1"), PATIENCE_SECONDS, 1.0
+        "all are bound", lambda: not cluster.api.items(path, fieldSelector=UNBOUND, limit="1"), PATIENCE_SECONDS, 1.0
     )
-    after = processor_seconds(scene.plane) | ({MANAGER: cpu_seconds(manager)} if manager else {})
-    pods = scene.api.items(path)
+    after = processor_seconds(cluster.plane) | ({MANAGER: cpu_seconds(manager)} if manager else {})
+    pods = cluster.api.items(path)
     moments = [
         datetime.fromisoformat(condition["lastTransitionTime"])
         for pod in pods
@@ -177,8 +177,8 @@ def bound(scene: GangScene, count: int, before: Mapping[str, float], manager: in
     names = [
         pod["metadata"]["name"] for pod in pods
     ]  # one by one: all at once outlast a request's time on a busy server
-    each(scene.plane.api, names, lambda api, name: api.delete(f"{path}/{name}", gracePeriodSeconds="0"))
-    wait_for("no pods", lambda: not scene.api.items(path, limit="1"), PATIENCE_SECONDS, 1.0)
+    each(cluster.plane.api, names, lambda api, name: api.delete(f"{path}/{name}", gracePeriodSeconds="0"))
+    wait_for("no pods", lambda: not cluster.api.items(path, limit="1"), PATIENCE_SECONDS, 1.0)
     rate = count / ((max(moments) - min(moments)).total_seconds() + 1.0)
     return AdmissionRun(rate, {name: (after[name] - since) * 1000.0 / count for name, since in before.items()})
 

@@ -53,27 +53,33 @@ class Tried:
 
 def try_seed(seed: int, folder: Path, nodes: int = NODES) -> Tried:
     """Build a seed's cluster on a control plane of its own, and take out what could leave, then as many again."""
-    made = SeededCluster.of(seed, nodes=nodes, fill=FILL)
+    seeded_cluster = SeededCluster.of(seed, nodes=nodes, fill=FILL)
     with ControlPlane(folder, Options(heartbeats=False)) as plane:
-        build_cluster(plane, made)
+        build_cluster(plane, seeded_cluster)
         state = read_as_planner(plane)
         size, bound = decide_size(state), fewest_nodes(state)
         names = [node.name for node in size.leaving]
-        waiting = take_out_in_turn(plane, made, names)
-        take_out(plane, made, [node.name for node in size.staying][: len(names)])
-        twice = pods_left_waiting(plane, made, seconds=20)
+        waiting = take_out_in_turn(plane, seeded_cluster, names)
+        take_out(plane, seeded_cluster, [node.name for node in size.staying][: len(names)])
+        twice = pods_left_waiting(plane, seeded_cluster, seconds=20)
     return Tried(seed, len(state.pods), nodes, len(names), bound.nodes, len(waiting), len(twice))
 
 
 def seed_rows(tried: Sequence[Tried]) -> list[Row]:
     """What the seeds gave."""
-    shares = [one.kept_by_bound for one in tried]
-    seeds = f"{len(tried)} seeds of {tried[0].nodes} nodes, {sum(one.pods for one in tried):,} pods"
-    placed = sum(not one.waiting_after_twice for one in tried)
+    shares = [tried_seed.kept_by_bound for tried_seed in tried]
+    seeds = f"{len(tried)} seeds of {tried[0].nodes} nodes, {sum(tried_seed.pods for tried_seed in tried):,} pods"
+    placed = sum(not tried_seed.waiting_after_twice for tried_seed in tried)
     return [
-        below("pods pending after the nodes left, all seeds", sum(one.waiting for one in tried), "pods", 0, seeds),
+        below(
+            "pods pending after the nodes left, all seeds",
+            sum(tried_seed.waiting for tried_seed in tried),
+            "pods",
+            0,
+            seeds,
+        ),
         below("seeds in which twice as many nodes could leave too", placed, "seeds", 0),
-        Row("nodes that left", sum(one.leaving for one in tried), "nodes"),
+        Row("nodes that left", sum(tried_seed.leaving for tried_seed in tried), "nodes"),
         below("nodes kept by the lower bound, median", round(median(shares), 3), "x", 1.05),
         below("nodes kept by the lower bound, worst", round(max(shares), 3), "x", 1.15),
     ]
@@ -84,14 +90,14 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("end", type=int, nargs="?", default=SEEDS, help="the seed behind the last one")
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         binaries.ensure()
     except binaries.MissingBinaries as error:
         print(error, file=sys.stderr)
         return 1
-    command, tried = f"{COMMAND} {given.first} {given.end}", []
-    for seed in range(given.first, given.end):
+    command, tried = f"{COMMAND} {options.first} {options.end}", []
+    for seed in range(options.first, options.end):
         with tempfile.TemporaryDirectory() as folder:
             tried.append(try_seed(seed, Path(folder)))
         print(tried[-1], flush=True)

@@ -54,45 +54,45 @@ class Compared:
 
 def compare(seed: int, nodes: int, folder: Path) -> Compared:
     """Build a seed's cluster on a control plane of its own, and ask both."""
-    made = SeededCluster.of(seed, nodes=nodes, fill=FILL)
+    seeded_cluster = SeededCluster.of(seed, nodes=nodes, fill=FILL)
     with ControlPlane(folder, Options(heartbeats=False)) as plane:
-        build_cluster(plane, made)
+        build_cluster(plane, seeded_cluster)
         state = read_as_planner(plane)
         size, bound = decide_size(state), fewest_nodes(state)
         karpenter.install(plane)
         karpenter.adopt(plane)
         types = [karpenter.machine_type(cpu, memory, ZONES) for cpu, memory in sorted(set(SIZES))]
         with karpenter.running(plane, folder, types):
-            fewest, left = _consolidated(plane)
-            waiting = pods_left_waiting(plane, made)
-    out = nodes - fewest, nodes - left
+            fewest, remaining = _consolidated(plane)
+            waiting = pods_left_waiting(plane, seeded_cluster)
+    out = nodes - fewest, nodes - remaining
     return Compared(seed, nodes, len(state.pods), bound.nodes, len(size.leaving), *out, len(waiting))
 
 
 def _consolidated(plane: ControlPlane) -> tuple[int, int]:
     """Wait until the number of nodes has come to rest; return the fewest at any moment, and those at the end."""
-    api, begun = plane.api(), time.monotonic()
-    counts, since = [len(api.items("/api/v1/nodes"))], begun
-    while time.monotonic() - since < QUIET_SECONDS and time.monotonic() - begun < MOST_SECONDS:
+    api, start = plane.api(), time.monotonic()
+    counts, since = [len(api.items("/api/v1/nodes"))], start
+    while time.monotonic() - since < QUIET_SECONDS and time.monotonic() - start < MOST_SECONDS:
         time.sleep(2)
         now = len(api.items("/api/v1/nodes"))
         if now != counts[-1]:
             counts.append(now)
             since = time.monotonic()
-            print(f"{now} nodes after {since - begun:.0f} s", flush=True)
+            print(f"{now} nodes after {since - start:.0f} s", flush=True)
     return min(counts), counts[-1]
 
 
-def rows_of(found: Sequence[Compared]) -> list[Row]:
+def rows_of(comparisons: Sequence[Compared]) -> list[Row]:
     """One row for each answer, and cotenant's beside Karpenter's."""
-    case = f"{len(found)} seeds of {found[0].nodes} nodes, {sum(seed.pods for seed in found):,} pods"
-    worst = min(seed.leaving - seed.most_out for seed in found)
+    case = f"{len(comparisons)} seeds of {comparisons[0].nodes} nodes, {sum(seed.pods for seed in comparisons):,} pods"
+    worst = min(seed.leaving - seed.most_out for seed in comparisons)
     return [
-        Row("nodes that could leave by cotenant", sum(seed.leaving for seed in found), "nodes", note=case),
-        Row("nodes away by Karpenter at any moment, at most", sum(seed.most_out for seed in found), "nodes"),
-        Row("nodes away by Karpenter at the end", sum(seed.out_at_end for seed in found), "nodes"),
-        Row("pods without a node at the end of Karpenter's", sum(seed.waiting for seed in found), "pods"),
-        Row("nodes that no placing could do without", sum(seed.bound for seed in found), "nodes"),
+        Row("nodes that could leave by cotenant", sum(seed.leaving for seed in comparisons), "nodes", note=case),
+        Row("nodes away by Karpenter at any moment, at most", sum(seed.most_out for seed in comparisons), "nodes"),
+        Row("nodes away by Karpenter at the end", sum(seed.out_at_end for seed in comparisons), "nodes"),
+        Row("pods without a node at the end of Karpenter's", sum(seed.waiting for seed in comparisons), "pods"),
+        Row("nodes that no placing could do without", sum(seed.bound for seed in comparisons), "nodes"),
         above("more nodes by cotenant than by Karpenter at any moment, the worst seed", worst, "nodes", 0),
     ]
 
@@ -103,18 +103,18 @@ def main() -> int:
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("end", type=int, nargs="?", default=2, help="the seed behind the last one")
     parser.add_argument("--nodes", type=int, default=100)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         binaries.ensure((*binaries.CONTROL_PLANE, "karpenter"))
     except binaries.MissingBinaries as error:
         print(error, file=sys.stderr)
         return 1
-    command, found = f"{COMMAND} {given.first} {given.end} --nodes {given.nodes}", []
-    for seed in range(given.first, given.end):
+    command, comparisons = f"{COMMAND} {options.first} {options.end} --nodes {options.nodes}", []
+    for seed in range(options.first, options.end):
         with tempfile.TemporaryDirectory() as folder:
-            found.append(compare(seed, given.nodes, Path(folder)))
-        print(found[-1], flush=True)
-        record("cluster_size_karpenter", command, rows_of(found))
+            comparisons.append(compare(seed, options.nodes, Path(folder)))
+        print(comparisons[-1], flush=True)
+        record("cluster_size_karpenter", command, rows_of(comparisons))
     return 0
 
 

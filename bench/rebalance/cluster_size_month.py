@@ -93,34 +93,39 @@ class Month:
 def month_of(seed: int, nodes: int = NODES, workloads: int = WORKLOADS) -> Month:
     """Generate a seed's cluster, and recommend from its first fortnight."""
     days = HISTORY_DAYS + 7 * WEEKS
-    made = generate(SyntheticSpec(nodes, workloads, days, seed, cpu_requested=0.7, memory_requested=0.65))
-    origin = made.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
-    of_pods = {signal: series for signal, series in made.usage.items() if not signal.spec.per_node}
-    known = moment(made.inventory, of_pods, origin).known
-    advised = amounts_once_applied(known, recommend(load_strategy("cotenant"), known, SETTINGS))
-    before = present(known)
+    synthetic_cluster = generate(SyntheticSpec(nodes, workloads, days, seed, cpu_requested=0.7, memory_requested=0.65))
+    origin = synthetic_cluster.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
+    of_pods = {signal: series for signal, series in synthetic_cluster.usage.items() if not signal.spec.per_node}
+    history = moment(synthetic_cluster.inventory, of_pods, origin).known
+    advised = amounts_once_applied(history, recommend(load_strategy("cotenant"), history, SETTINGS))
+    before = present(history)
     changed: dict[WorkloadRef, Floats] = defaultdict(lambda: np.zeros(len(RESOURCES)))
-    for row, ref in enumerate(known.containers):
+    for row, ref in enumerate(history.containers):
         for column, resource in enumerate(RESOURCES):
             then, once_applied = (amounts.requests[resource][row] for amounts in (before, advised))
             changed[ref.workload][column] += np.nan_to_num(once_applied) - np.nan_to_num(then)  # NaN: not set
-    pods = made.inventory.pods
+    pods = synthetic_cluster.inventory.pods
     now = np.array([[pod.requests.get(resource, 0) for resource in RESOURCES] for pod in pods], dtype=np.float64)
     later = np.maximum(now + np.array([changed[pod.workload] for pod in pods]), 0.0)
-    return Month(made, origin, {RequestLevel.NOW: now, RequestLevel.ALL_STEPS: later}, _usage(made, origin))
+    return Month(
+        synthetic_cluster,
+        origin,
+        {RequestLevel.NOW: now, RequestLevel.ALL_STEPS: later},
+        _usage(synthetic_cluster, origin),
+    )
 
 
-def _usage(made: SyntheticCluster, origin_seconds: int) -> npt.NDArray[np.float32]:
+def _usage(synthetic_cluster: SyntheticCluster, origin_seconds: int) -> npt.NDArray[np.float32]:
     """Sum of the containers' usage by pod, resource and slot from the origin on."""
-    row_of = {(pod.namespace, pod.name): row for row, pod in enumerate(made.inventory.pods)}
-    first = made.spec.grid.index_of(origin_seconds)
-    found = np.full((len(row_of), len(RESOURCES), made.spec.grid.size - first), np.nan, dtype=np.float32)
+    row_of = {(pod.namespace, pod.name): row for row, pod in enumerate(synthetic_cluster.inventory.pods)}
+    first = synthetic_cluster.spec.grid.index_of(origin_seconds)
+    usage = np.full((len(row_of), len(RESOURCES), synthetic_cluster.spec.grid.size - first), np.nan, dtype=np.float32)
     for column, resource in enumerate(RESOURCES):
-        series = made.usage[USED[resource]]
+        series = synthetic_cluster.usage[USED[resource]]
         for ref, values in zip(series.refs, series.values[:, first:], strict=True):
-            own = found[row_of[ref.namespace, ref.pod], column]
+            own = usage[row_of[ref.namespace, ref.pod], column]
             own[:] = np.where(np.isnan(own), values, np.where(np.isnan(values), own, own + values))
-    return found
+    return usage
 
 
 def size_of(month: Month, level: RequestLevel) -> ClusterSize:
@@ -237,13 +242,13 @@ class Play:
     def place(self) -> None:
         """Place the pods that wait where kube-scheduler would by its default profile, by lot among equal nodes."""
         for pod in list(self.waits):
-            left = self.free - self.requests[pod]
-            fits = self.stays & (left >= 0).all(axis=1) & (self.count < PODS_PER_NODE)
+            remaining = self.free - self.requests[pod]
+            fits = self.stays & (remaining >= 0).all(axis=1) & (self.count < PODS_PER_NODE)
             if self.failed >= 0:
                 fits[self.failed] = False
             candidates = np.flatnonzero(fits)
             if len(candidates):
-                scores = resource_scores((left[candidates] / self.capacity[candidates]).T)
+                scores = resource_scores((remaining[candidates] / self.capacity[candidates]).T)
                 if (alike := self.alike.get(pod)) is not None:
                     on_node = np.bincount(self.node_of[alike] + 1, minlength=len(self.capacity) + 1)[1:]
                     scores = scores + spread_scores(on_node[candidates], NO_ZONES, np.full(len(candidates), -1))
@@ -331,40 +336,40 @@ def outcome_of(seed: int, month: Month, level: RequestLevel) -> Outcome:
     places = {place.pod: place.target for node in size.leaving for place in node.places}
     staying = [at for at, node in enumerate(month.inventory.nodes) if node.name not in leaving]
     failures = random.Random(seed).sample(staying, WEEKS)
-    whole = play(month, level, (), {}, failures)
+    full_run = play(month, level, (), {}, failures)
     small = play(month, level, leaving, places, failures)
-    short, before = (tuple((100 * run.busy / run.measured).tolist()) for run in (small, whole))
-    waiting = len({pod for pod, _ in small.waited - whole.waited})
+    short, before = (tuple((100 * run.busy / run.measured).tolist()) for run in (small, full_run))
+    waiting = len({pod for pod, _ in small.waited - full_run.waited})
     return Outcome(seed, len(staying), len(small.requests), waiting, short, before)
 
 
-def level_rows(level: RequestLevel, found: Sequence[Outcome]) -> list[Row]:
+def level_rows(level: RequestLevel, outcomes: Sequence[Outcome]) -> list[Row]:
     """Rows of all seeds at one level."""
     title = f"requests {level.value}"
-    kept = ", ".join(str(outcome.kept) for outcome in found)
-    rows = [Row(f"{title}: nodes kept, mean", fmean(outcome.kept for outcome in found), "nodes", note=kept)]
+    kept_counts = ", ".join(str(outcome.kept) for outcome in outcomes)
+    rows = [Row(f"{title}: nodes kept, mean", fmean(outcome.kept for outcome in outcomes), "nodes", note=kept_counts)]
     for column, resource in enumerate(RESOURCES):
-        of_seeds = [outcome.short[column] for outcome in found]
-        before = max(outcome.short_before[column] for outcome in found)
+        of_seeds = [outcome.short[column] for outcome in outcomes]
+        before = max(outcome.short_before[column] for outcome in outcomes)
         name = f"{title}: slots of nodes whose pods used more {resource.value} than is allocatable"
         rows.append(below(f"{name}, mean", fmean(of_seeds), "%", RISK_PERCENT))
         rows.append(
             below(f"{name}, worst seed", max(of_seeds), "%", RISK_PERCENT, f"worst with all nodes {before:.3g}")
         )
-    waiting, pods = sum(outcome.waiting for outcome in found), sum(outcome.pods for outcome in found)
+    waiting, pods = sum(outcome.waiting for outcome in outcomes), sum(outcome.pods for outcome in outcomes)
     title += ": pods that waited a slot or longer because of the smaller size"
     return [*rows, below(title, waiting, "pods", 0, f"of {pods:,}")]
 
 
 def main() -> int:
     """Play every seed at every level, print and record."""
-    found: dict[RequestLevel, list[Outcome]] = {level: [] for level in LEVELS}
+    outcomes: dict[RequestLevel, list[Outcome]] = {level: [] for level in LEVELS}
     for seed in SEEDS:
         month = month_of(seed)
         for level in LEVELS:
-            found[level].append(outcome_of(seed, month, level))
-            print(level.value, found[level][-1], flush=True)
-    record("cluster_size_month", COMMAND, [row for level in LEVELS for row in level_rows(level, found[level])])
+            outcomes[level].append(outcome_of(seed, month, level))
+            print(level.value, outcomes[level][-1], flush=True)
+    record("cluster_size_month", COMMAND, [row for level in LEVELS for row in level_rows(level, outcomes[level])])
     return 0
 
 

@@ -22,15 +22,15 @@ MEBIBYTE: Final = 1 << 20
 
 def speed_rows(state: SizedCluster, reserve: int) -> list[Row]:
     """Time and memory of one answer; the memory of the generated cluster is in it."""
-    begun, worked = time.monotonic(), time.process_time()
+    start, worked = time.monotonic(), time.process_time()
     with bars() as progress:
         size = decide_size(state, SizeOptions(reserve), progress)
-    took, work = time.monotonic() - begun, time.process_time() - worked
+    took, work = time.monotonic() - start, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MEBIBYTE
     case = f"{len(state.nodes):,} nodes, {len(state.pods):,} pods, reserve of {reserve}"
-    left = f"{len(size.leaving)} nodes could leave"
+    leaving_note = f"{len(size.leaving)} nodes could leave"
     return [
-        below(f"processor time, {case}", round(work, 1), "s", 30, left),
+        below(f"processor time, {case}", round(work, 1), "s", 30, leaving_note),
         Row(f"elapsed, {case}", round(took, 1), "s", note="of a machine that others may use too"),
         below(f"peak memory, {case}", round(peak), "MiB", 600),
     ]

@@ -45,9 +45,9 @@ TAINT = ((EMPTYING_TAINT, "", "PreferNoSchedule"),)
 
 @dataclass(slots=True)
 class Course:
-    """A day or more. gone: nodes emptied; over, present: node time above the thresholds and in all, in rounds."""
+    """A day or more. removed: nodes emptied; over, present: node time above the thresholds and in all, in rounds."""
 
-    gone: set[int] = field(default_factory=set)
+    removed: set[int] = field(default_factory=set)
     over: int = 0
     present: int = 0
     moves: int = 0
@@ -64,84 +64,84 @@ Rule = Callable[[World, Course], None]
 
 def course(spec: WorldSpec, rule: Rule, *, with_forecast: bool) -> Course:
     """A cluster under a rule."""
-    world, result = World.of(spec), Course()
-    while world.slot < world.grid.size:
-        if with_forecast and world.slot % spec.forecast_slots == 0:
-            world.forecast()
-            world.forecast_workloads()
-        rule(world, result)
-        there = np.array([row not in result.gone for row in range(len(world.nodes))])
-        loads = world.loads(0.0) / world.capacity
-        result.over += int(((loads > HIGH).any(axis=0) & there).sum())
-        result.present += int(there.sum())
-        world.advance(frozenset(result.gone))
-        _come_back(world, result)
+    cluster, result = World.of(spec), Course()
+    while cluster.slot < cluster.grid.size:
+        if with_forecast and cluster.slot % spec.forecast_slots == 0:
+            cluster.forecast()
+            cluster.forecast_workloads()
+        rule(cluster, result)
+        present = np.array([row not in result.removed for row in range(len(cluster.nodes))])
+        loads = cluster.loads(0.0) / cluster.capacity
+        result.over += int(((loads > HIGH).any(axis=0) & present).sum())
+        result.present += int(present.sum())
+        cluster.advance(frozenset(result.removed))
+        _come_back(cluster, result)
     return result
 
 
-def _come_back(world: World, result: Course) -> None:
+def _come_back(cluster: World, result: Course) -> None:
     """A pod that was placed on a node that is gone brings it back."""
-    used = {int(world.at[pod]) for pod in world.alive().tolist() if not _is_daemon(world, pod)} & result.gone
-    result.gone -= used
+    used = {int(cluster.at[pod]) for pod in cluster.alive().tolist() if not _is_daemon(cluster, pod)} & result.removed
+    result.removed -= used
     result.returned += len(used)
 
 
-def _is_daemon(world: World, pod: int) -> bool:
-    return world.rebalance_pod(pod).facts.daemon
+def _is_daemon(cluster: World, pod: int) -> bool:
+    return cluster.rebalance_pod(pod).facts.daemon
 
 
-def _take_away(world: World, result: Course, rows: list[int]) -> None:
+def _take_away(cluster: World, result: Course, rows: list[int]) -> None:
     """An autoscaler takes nodes on which nothing but daemons is left."""
-    busy = {int(world.at[pod]) for pod in world.alive().tolist() if not _is_daemon(world, pod)}
-    result.gone |= {row for row in rows if row not in busy}
+    busy = {int(cluster.at[pod]) for pod in cluster.alive().tolist() if not _is_daemon(cluster, pod)}
+    result.removed |= {row for row in rows if row not in busy}
 
 
-def high_node_load(world: World, result: Course) -> None:
+def high_node_load(cluster: World, result: Course) -> None:
     """One round of the product's rule; marks stand in the nodes' taints."""
-    there = [row for row in range(len(world.nodes)) if row not in result.gone]
-    inputs = world.inputs(gone=frozenset(result.gone))
+    present_rows = [row for row in range(len(cluster.nodes)) if row not in result.removed]
+    inputs = cluster.inputs(removed=frozenset(result.removed))
     plan = decide_emptying(inputs, ARGS, with_forecast=True)
-    world.carry_out([(move.pod, move.target) for move in plan.moves])
+    cluster.carry_out([(move.pod, move.target) for move in plan.moves])
     result.moves += len(plan.moves)
-    names = {node.name: row for row, node in enumerate(world.nodes)}
+    names = {node.name: row for row, node in enumerate(cluster.nodes)}
     marked = [names[mark.node] for mark in plan.marks if mark.change is not MarkChange.TAKEN]
-    world.taint({row: TAINT if row in marked else () for row in there})
-    _take_away(world, result, marked)
+    cluster.taint({row: TAINT if row in marked else () for row in present_rows})
+    _take_away(cluster, result, marked)
 
 
 def high_node_utilization(threshold: float) -> Rule:
     """Upstream's rule with one threshold for CPU, memory and pods, in percent of allocatable."""
 
-    def rule(world: World, result: Course) -> None:
-        there = np.array([row not in result.gone for row in range(len(world.nodes))])
-        room, free = world.allocatable(), world.free()
-        alive = world.alive()
-        counts = np.bincount(world.at[alive], minlength=len(world.nodes))
+    def rule(cluster: World, result: Course) -> None:
+        present = np.array([row not in result.removed for row in range(len(cluster.nodes))])
+        room, free = cluster.allocatable(), cluster.free()
+        alive = cluster.alive()
+        counts = np.bincount(cluster.at[alive], minlength=len(cluster.nodes))
         shares = np.vstack([(room - free) / room, counts / 110])
-        low = (shares <= threshold / 100).all(axis=0) & there
-        high = there & ~low
+        low = (shares <= threshold / 100).all(axis=0) & present
+        high = present & ~low
         if not low.any() or not high.any():
             return
         for row in sorted(np.flatnonzero(low).tolist(), key=lambda row: float(shares[:2, row].sum())):
-            _evict_all(world, result, row, high)
-        _take_away(world, result, np.flatnonzero(low).tolist())
+            _evict_all(cluster, result, row, high)
+        _take_away(cluster, result, np.flatnonzero(low).tolist())
 
     return rule
 
 
-def _evict_all(world: World, result: Course, row: int, high: np.ndarray) -> None:
-    eligibility = Eligibility.of(ARGS.high_node_load, MIGRATION, world.now(0.0), 0.0)
-    alive = world.alive()
-    for pod in alive[world.at[alive] == row].tolist():
-        free = world.free()
+def _evict_all(cluster: World, result: Course, row: int, high: np.ndarray) -> None:
+    eligibility = Eligibility.of(ARGS.high_node_load, MIGRATION, cluster.now(0.0), 0.0)
+    alive = cluster.alive()
+    for pod in alive[cluster.at[alive] == row].tolist():
+        free = cluster.free()
         if (free[:, high].sum(axis=1) <= 0).any():
             return
-        request = np.array([world.pods[pod].requests.get(r, 0) for r in Resource], dtype=np.float64)
-        others = [r for r in range(len(world.nodes)) if r != row and r not in result.gone]
-        movable = eligibility.refusal(world.rebalance_pod(pod)) is Reason.OK
+        request = np.array([cluster.pods[pod].requests.get(r, 0) for r in Resource], dtype=np.float64)
+        others = [r for r in range(len(cluster.nodes)) if r != row and r not in result.removed]
+        movable = eligibility.refusal(cluster.rebalance_pod(pod)) is Reason.OK
         if not movable or not (free[:, others] >= request[:, None]).all(axis=0).any():
             continue
-        world.place(pod, frozenset(result.gone | {row}), packed=True)
+        cluster.place(pod, frozenset(result.removed | {row}), packed=True)
         result.moves += 1
 
 
@@ -158,30 +158,48 @@ class RuleComparison:
         """Of one cluster."""
         return cls(
             course(spec, high_node_load, with_forecast=True),
-            course(spec, lambda world, result: None, with_forecast=False),
-            {one: course(spec, high_node_utilization(one), with_forecast=False) for one in thresholds},
+            course(spec, lambda cluster, result: None, with_forecast=False),
+            {
+                threshold: course(spec, high_node_utilization(threshold), with_forecast=False)
+                for threshold in thresholds
+            },
         )
 
     @property
     def emptied(self) -> int:
         """Nodes; 0 where each threshold violates more."""
-        within = [len(one.gone) for one in self.upstream.values() if one.violation <= self.ours.violation]
+        within = [
+            len(other_course.removed)
+            for other_course in self.upstream.values()
+            if other_course.violation <= self.ours.violation
+        ]
         return max(within, default=0)
 
     @property
     def sweep(self) -> str:
         """What each threshold gives."""
-        return ", ".join(f"{one} %: {len(r.gone)} at {r.violation:.2%}" for one, r in self.upstream.items())
+        return ", ".join(
+            f"{threshold} %: {len(r.removed)} at {r.violation:.2%}" for threshold, r in self.upstream.items()
+        )
 
 
 def rows(spec: WorldSpec = SPEC, thresholds: Sequence[int] = THRESHOLDS, seeds: Sequence[int] = SEEDS) -> list[Row]:
     """Both rules on the clusters of the seeds: nodes summed, each compared at its own cluster's violation."""
     clusters = [RuleComparison.of(replace(spec, seed=seed), thresholds) for seed in seeds]
-    ours, others = (sum(len(one.ours.gone) for one in clusters), sum(one.emptied for one in clusters))
-    violation = 100 * sum(one.ours.over for one in clusters) / max(sum(one.ours.present for one in clusters), 1)
-    each = "; ".join(f"{len(one.ours.gone)} against {one.emptied}" for one in clusters)
-    violations = "; ".join(f"{one.ours.violation:.2%} ({one.nothing.violation:.2%})" for one in clusters)
-    moves, returned = (sum(getattr(one.ours, name) for one in clusters) for name in ("moves", "returned"))
+    ours, others = (
+        sum(len(comparison.ours.removed) for comparison in clusters),
+        sum(comparison.emptied for comparison in clusters),
+    )
+    violation = (
+        100
+        * sum(comparison.ours.over for comparison in clusters)
+        / max(sum(comparison.ours.present for comparison in clusters), 1)
+    )
+    each = "; ".join(f"{len(comparison.ours.removed)} against {comparison.emptied}" for comparison in clusters)
+    violations = "; ".join(
+        f"{comparison.ours.violation:.2%} ({comparison.nothing.violation:.2%})" for comparison in clusters
+    )
+    moves, returned = (sum(getattr(comparison.ours, name) for comparison in clusters) for name in ("moves", "returned"))
     title = f"{len(seeds)} x {spec.nodes} nodes, {spec.days} days"
     return [
         above(
@@ -193,7 +211,7 @@ def rows(spec: WorldSpec = SPEC, thresholds: Sequence[int] = THRESHOLDS, seeds: 
             f"{moves} moves, {returned} came back; by seed, in brackets when nothing is emptied: {violations}",
         ),
         Row(f"{title}: HighNodeUtilization, thresholds tried", len(thresholds), "",
-            note="; ".join(one.sweep for one in clusters)),
+            note="; ".join(comparison.sweep for comparison in clusters)),
     ]  # fmt: skip
 
 

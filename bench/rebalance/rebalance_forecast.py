@@ -63,25 +63,25 @@ class Week:
 
 def week(world_spec: WorldSpec, mode: str) -> Week:
     """A cluster in one mode."""
-    world, detectors = World.of(world_spec), AnomalyDetectors()
+    cluster, detectors = World.of(world_spec), AnomalyDetectors()
     node_minutes, early, moves, seconds = 0.0, 0.0, 0, 0.0
-    rounds_above = np.zeros(len(world.nodes), dtype=np.int64)
-    while world.slot < world.grid.size:
-        if mode in LOOKS and world.slot % world_spec.forecast_slots == 0:
-            LOOKS[mode](world)
-        while seconds < world.grid.step_seconds:
-            part = seconds / world.grid.step_seconds
+    rounds_above = np.zeros(len(cluster.nodes), dtype=np.int64)
+    while cluster.slot < cluster.grid.size:
+        if mode in LOOKS and cluster.slot % world_spec.forecast_slots == 0:
+            LOOKS[mode](cluster)
+        while seconds < cluster.grid.step_seconds:
+            part = seconds / cluster.grid.step_seconds
             if mode != NONE:
-                plan = decide(world.inputs(part), ARGS, with_forecast=mode in LOOKS, detectors=detectors)
+                plan = decide(cluster.inputs(part), ARGS, with_forecast=mode in LOOKS, detectors=detectors)
                 detectors, moves = plan.detectors, moves + len(plan.moves)
-                world.carry_out([(move.pod, move.target) for move in plan.moves])
-            high = world.loads(part)[0] > HIGH * world.capacity[0]
+                cluster.carry_out([(move.pod, move.target) for move in plan.moves])
+            high = cluster.loads(part)[0] > HIGH * cluster.capacity[0]
             rounds_above = np.where(high, rounds_above + 1, 0)
             node_minutes += float(high.sum()) * world_spec.round_seconds / 60
             early += float((high & (rounds_above <= CONFIRMING_ROUNDS)).sum()) * world_spec.round_seconds / 60
             seconds += world_spec.round_seconds
-        seconds -= world.grid.step_seconds
-        world.advance()
+        seconds -= cluster.grid.step_seconds
+        cluster.advance()
     return Week(node_minutes, moves, early)
 
 
@@ -105,9 +105,9 @@ def rows(seeds: tuple[int, ...] = SEEDS, days: int = 7) -> list[Row]:
 
 
 def _row(title: str, mode: str, weeks: Sequence[Week]) -> Row:
-    minutes = sum(one.node_minutes for one in weeks)
-    early = 100 * sum(one.early for one in weeks) / max(minutes, 1.0)
-    each = "; ".join(f"{one.node_minutes:g} min, {one.moves} moves" for one in weeks)
+    minutes = sum(played_week.node_minutes for played_week in weeks)
+    early = 100 * sum(played_week.early for played_week in weeks) / max(minutes, 1.0)
+    each = "; ".join(f"{played_week.node_minutes:g} min, {played_week.moves} moves" for played_week in weeks)
     note = f"{early:.0f} % of it before detectors confirm; by seed: {each}"
     return Row(f"{title}: {mode}", round(minutes / len(weeks), 1), "node-min", note=note)
 

@@ -40,7 +40,10 @@ def _foreseen(rng: random.Random) -> WorkloadOutlook:
 def _node(rng: random.Random, number: int) -> NodeLoad:
     level = rng.uniform(0.6, 0.95) if number % 5 == 0 else rng.uniform(0.1, 0.5)
     pods = tuple(_pod(rng, f"w{(number * PODS_EACH + i) // 20}", f"{number}-{i}") for i in range(PODS_EACH))
-    usage = {one.key: ((CPU * level / PODS_EACH, MEMORY * level / PODS_EACH / 2), one.facts.prod) for one in pods}
+    usage = {
+        rebalance_pod.key: ((CPU * level / PODS_EACH, MEMORY * level / PODS_EACH / 2), rebalance_pod.facts.prod)
+        for rebalance_pod in pods
+    }
     peak = rng.randrange(48)
     cpu = tuple(CPU * min(level * (1.3 if step == peak else 0.9), 1.0) for step in range(48))
     outlook = Outlook(NOW, 1800, NOW + 86400, NOW, (cpu, (MEMORY * level / 2,) * 48))

@@ -51,36 +51,36 @@ def main() -> None:
     with ControlPlane(folder / "cluster") as plane:
         install_migrations(plane)
         nodes = create_nodes(plane, NODES, NodeShape(cpu=str(CORES)))
-        scene = MigrationScene(plane, create_namespace(plane.api(), "bench"))
-        cores = populated(scene, nodes)
-        with FakeAgents(plane, scene.namespace, nodes, cores, NOISE).reporting() as agents:
-            rows = measured(scene, agents, options.samples)
+        cluster = MigrationScene(plane, create_namespace(plane.api(), "bench"))
+        cores = populated(cluster, nodes)
+        with FakeAgents(plane, cluster.namespace, nodes, cores, NOISE).reporting() as agents:
+            rows = measured(cluster, agents, options.samples)
     record("rebalance_skewed", " ".join([".venv/bin/python -m bench.rebalance.rebalance_skewed", *sys.argv[1:]]), rows)
 
 
-def populated(scene: MigrationScene, nodes: Sequence[str]) -> dict[str, float]:
+def populated(cluster: MigrationScene, nodes: Sequence[str]) -> dict[str, float]:
     """Workloads of two replicas with a budget that lets one of them go; cores that a pod of each uses."""
     cores: dict[str, float] = {}
     for number, node in enumerate(nodes):
         count, each = (HOT_WORKLOADS, HOT_CORES) if number < HOT else (COLD_WORKLOADS, COLD_CORES)
         apps = {f"app-{number}-{index}": REPLICAS for index in range(count)}
-        scene.workloads_on(node, nodes, apps)
+        cluster.workloads_on(node, nodes, apps)
         cores |= dict.fromkeys(apps, each)
     for app in cores:
-        scene.budget(app, minAvailable=REPLICAS - 1)
+        cluster.budget(app, minAvailable=REPLICAS - 1)
     return cores
 
 
-def measured(scene: MigrationScene, agents: FakeAgents, samples: int) -> list[Row]:
+def measured(cluster: MigrationScene, agents: FakeAgents, samples: int) -> list[Row]:
     """Spread before and after, and what happened between."""
     before = p95_shares(agents, samples)
-    scene.features = (*MIGRATIONS, "descheduler")
-    scene.descheduler = {"interval_seconds": 1, "dry_run": False, "least_churn": 60}
-    with running(scene.plane), Chronicle(scene).recording() as chronicle, scene.manager():
-        begun = time.monotonic()
-        seconds = settled(scene) - begun
+    cluster.features = (*MIGRATIONS, "descheduler")
+    cluster.descheduler = {"interval_seconds": 1, "dry_run": False, "least_churn": 60}
+    with running(cluster.plane), Chronicle(cluster).recording() as chronicle, cluster.manager():
+        start = time.monotonic()
+        seconds = settled(cluster) - start
     after = p95_shares(agents, samples)
-    jobs = scene.api.items(JOBS)
+    jobs = cluster.api.items(JOBS)
     done = [job for job in jobs if job["status"]["phase"] == "Succeeded"]
     moved = [job["spec"]["podRef"]["uid"] for job in jobs if job["spec"]["podRef"]["uid"] in chronicle.deleted_pods]
     roomless = [
@@ -103,7 +103,7 @@ def measured(scene: MigrationScene, agents: FakeAgents, samples: int) -> list[Ro
         below("pods evicted before their room was Available", len(roomless), "pods", 0, f"of {len(moved)} evicted"),
         below("pods gone without a job", len(chronicle.deleted_pods) - len(moved), "pods", 0),
         below("pods moved twice", len(successors & set(moved)), "pods", 0, "within half an hour"),
-        below("rooms left", len(scene.rooms()), "rooms", 0),
+        below("rooms left", len(cluster.rooms()), "rooms", 0),
     ]
 
 
@@ -120,13 +120,13 @@ def p95_shares(agents: FakeAgents, samples: int) -> list[float]:
     return [float(np.percentile(window, 95)) / CORES for window in windows]
 
 
-def settled(scene: MigrationScene) -> float:
+def settled(cluster: MigrationScene) -> float:
     """Monotonic time of the last change of jobs, once all of them have ended and none is new."""
     changed, names = time.monotonic(), set[str]()
 
     def quiet() -> bool:
         nonlocal changed, names
-        jobs = scene.api.items(JOBS)
+        jobs = cluster.api.items(JOBS)
         present = {f"{job['metadata']['name']} {(job.get('status') or {}).get('phase')}" for job in jobs}
         if present != names:
             changed, names = time.monotonic(), present

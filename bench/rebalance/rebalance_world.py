@@ -120,16 +120,16 @@ class World:
         stops = [p.end_seconds if p.end_seconds is not None else grid.end_seconds + DAY_SECONDS for p in pods]
         ends = (np.array(stops) - grid.start_seconds) // grid.step_seconds
         at = np.array([names[pod.node] for pod in pods])
-        world = cls(
+        start_cluster = cls(
             spec, grid, nodes, pods, usage, begins, ends, at,
             np.array([float(pod.start_seconds) for pod in pods]), system,
             np.zeros((2, len(nodes), grid.size), np.float32),
         )  # fmt: skip
         for node in range(len(nodes)):
-            world.node_usage[:, node] = usage[:, at == node].sum(axis=1) + system[:, node, None]
-        world.slot = grid.index_of(grid.end_seconds - spec.days * DAY_SECONDS)
-        world.at[world.begins >= world.slot] = -1
-        return world
+            start_cluster.node_usage[:, node] = usage[:, at == node].sum(axis=1) + system[:, node, None]
+        start_cluster.slot = grid.index_of(grid.end_seconds - spec.days * DAY_SECONDS)
+        start_cluster.at[start_cluster.begins >= start_cluster.slot] = -1
+        return start_cluster
 
     @property
     def capacity(self) -> Floats:
@@ -184,8 +184,8 @@ class World:
         following = min(self.slot + 1, self.grid.size - 1)
         ends = np.where(self.ends[pods] > following, following, self.slot)
         here = self.usage[:, pods, self.slot].astype(np.float64)
-        there = np.stack([row[pods, ends] for row in self.usage])
-        return here + part * (there - here)
+        next_loads = np.stack([row[pods, ends] for row in self.usage])
+        return here + part * (next_loads - here)
 
     def loads(self, part: float) -> Floats:
         """Usage of nodes now, (2, nodes); a machine has no more than it has."""
@@ -227,10 +227,10 @@ class World:
         first, steps = self.slot // 6 * 6, DAY_SECONDS // STEP_SECONDS
         days = np.zeros((len(refs), steps * 6))
         last = min(first + steps * 6, self.grid.size)
-        for pod, one in enumerate(self.pods):
+        for pod, placed_pod in enumerate(self.pods):
             begin, end = max(int(self.begins[pod]), first), min(int(self.ends[pod]), last)
             if begin < end:
-                days[place[one.workload], begin - first : end - first] += self.usage[0, pod, begin:end]
+                days[place[placed_pod.workload], begin - first : end - first] += self.usage[0, pod, begin:end]
         medians = days.reshape(len(refs), steps, 6).mean(axis=2).tolist()
         start = float(self.grid.start_seconds + first * 300)
         self.workloads = {
@@ -243,10 +243,10 @@ class World:
         refs = tuple(sorted({pod.workload for pod in self.pods}))
         place = {ref: row for row, ref in enumerate(refs)}
         totals = np.full((len(refs), self.slot - first), np.nan, np.float32)
-        for pod, one in enumerate(self.pods):
+        for pod, placed_pod in enumerate(self.pods):
             begin, end = max(int(self.begins[pod]), first), min(int(self.ends[pod]), self.slot)
             if begin < end:
-                part = totals[place[one.workload], begin - first : end - first]
+                part = totals[place[placed_pod.workload], begin - first : end - first]
                 part[:] = np.nan_to_num(part) + self.usage[0, pod, begin:end]
         grid = TimeGrid(int(self.grid.start_seconds + first * 300), 300, self.slot - first)
         past: Usage[Any] = Usage(refs, grid, totals, Resource.CPU, Signal.CPU_USAGE_MEAN.spec.statistic)
@@ -262,8 +262,8 @@ class World:
         """Set the taints of nodes."""
         self.nodes = tuple(replace(node, taints=taints.get(row, node.taints)) for row, node in enumerate(self.nodes))
 
-    def inputs(self, part: float = 0.0, gone: frozenset[int] = frozenset()) -> RebalanceInputs:
-        """What a round looks at; nodes in `gone` are not there."""
+    def inputs(self, part: float = 0.0, removed: frozenset[int] = frozenset()) -> RebalanceInputs:
+        """What a round looks at; nodes in `removed` are not there."""
         alive, now = self.alive(), self.now(part)
         used = self.pod_loads(alive, part).T.tolist()
         here: list[list[RebalancePod]] = [[] for _ in self.nodes]
@@ -280,7 +280,7 @@ class World:
                 tuple(here[row]),
             )
             for row, node in enumerate(self.nodes)
-            if row not in gone
+            if row not in removed
         ]
         return replace(RebalanceInputs.of(loads, (), now), workloads=self.workloads)
 

@@ -87,32 +87,38 @@ def rows(runs: Mapping[float, Sequence[PeakReplay]]) -> Iterator[Row]:
     reserved, without = (
         across(own, wait).mean for wait in (lambda run: run.reserved.p95_seconds, lambda run: run.without.p95_seconds)
     )
-    note = f"{words(ratio, own)}; {reserved:.0f} s with, {without:.0f} s without (means of p95)"
+    note = f"{interval_text(ratio, own)}; {reserved:.0f} s with, {without:.0f} s without (means of p95)"
     yield below("p95 pending time of peak pods, with / without reservations", ratio.mean, "ratio", 0.2, note)
     idle, share = across(own, lambda run: run.idle_of_peak), across(own, lambda run: run.idle_of_cluster)
-    yield below("idle reserved core-hours / core-hours of peak pods", idle.mean, "ratio", 0.05, words(idle, own))
-    yield below("idle reserved core-hours / core-hours of the cluster", share.mean, "ratio", 0.05, words(share, own))
+    yield below(
+        "idle reserved core-hours / core-hours of peak pods", idle.mean, "ratio", 0.05, interval_text(idle, own)
+    )
+    yield below(
+        "idle reserved core-hours / core-hours of the cluster", share.mean, "ratio", 0.05, interval_text(share, own)
+    )
     jobs = across(own, lambda run: run.jobs_ratio)
-    yield Row("core-hours of others' jobs, with / without reservations", jobs.mean, "ratio", note=words(jobs, own))
+    yield Row(
+        "core-hours of others' jobs, with / without reservations", jobs.mean, "ratio", note=interval_text(jobs, own)
+    )
     for name, value in (
         ("took a reservation", lambda run: run.reserved_share),
         ("came while the plan held nothing", lambda run: run.unplanned_share),
     ):
         share = across(own, value)
-        yield Row(f"peak pods that {name}", share.mean, "ratio", note=words(share, own))
+        yield Row(f"peak pods that {name}", share.mean, "ratio", note=interval_text(share, own))
     for price, some in runs.items():
         if price != PRICES[0]:
             name = f"a miss at {price:g} idle core-hours instead of {PRICES[0]:g}"
             ratio, idle = across(some, lambda run: run.pending_ratio), across(some, lambda run: run.idle_of_peak)
-            yield Row(f"{name}: p95 pending time, with / without", ratio.mean, "ratio", note=words(ratio, some))
-            yield Row(f"{name}: idle / core-hours of peak pods", idle.mean, "ratio", note=words(idle, some))
+            yield Row(f"{name}: p95 pending time, with / without", ratio.mean, "ratio", note=interval_text(ratio, some))
+            yield Row(f"{name}: idle / core-hours of peak pods", idle.mean, "ratio", note=interval_text(idle, some))
 
 
 def across(runs: Sequence[PeakReplay], value: Callable[[PeakReplay], float]) -> SeedInterval:
     return interval([value(run) for run in runs])
 
 
-def words(value: SeedInterval, runs: Sequence[PeakReplay]) -> str:
+def interval_text(value: SeedInterval, runs: Sequence[PeakReplay]) -> str:
     return f"95 % interval {value.low:.3g}..{value.high:.3g} over {len(runs)} seeds"
 
 

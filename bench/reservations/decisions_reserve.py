@@ -37,10 +37,10 @@ DRAWS, SEED = 2000, 11
 
 def based(values: Floats) -> Floats:
     """What runs anyway in each slot, (n, T): the median of the 14 days before its midnight; NaN before that."""
-    found = np.full(values.shape, np.nan)
+    baseline = np.full(values.shape, np.nan)
     for at in range(HISTORY_DAYS * DAY, values.shape[1], DAY):
-        found[:, at : at + DAY] = np.nanmedian(values[:, at - HISTORY_DAYS * DAY : at], axis=1)[:, None]
-    return found
+        baseline[:, at : at + DAY] = np.nanmedian(values[:, at - HISTORY_DAYS * DAY : at], axis=1)[:, None]
+    return baseline
 
 
 def reserved(values: Floats, quantiles: Floats, base: Floats, k: float) -> dict[str, Floats]:
@@ -54,10 +54,10 @@ def reserved(values: Floats, quantiles: Floats, base: Floats, k: float) -> dict[
     return {"forecast": ahead, "cron": cron, "peak": peak, "nothing": np.zeros(values.shape)}
 
 
-def cost(values: Floats, held: Floats, base: Floats, k: float) -> Floats:
+def cost(values: Floats, reserved_cores: Floats, base: Floats, k: float) -> Floats:
     """J of each workload in core-hours, (n,), over the slots that are known."""
-    left = (held - np.maximum(values - base, 0))[:, FIRST:]
-    waste, miss = (np.nansum(np.maximum(part, 0), axis=1) for part in (left, -left))
+    surplus = (reserved_cores - np.maximum(values - base, 0))[:, FIRST:]
+    waste, miss = (np.nansum(np.maximum(part, 0), axis=1) for part in (surplus, -surplus))
     return np.asarray((waste + k * miss) * HOURS / 1000)
 
 
@@ -70,17 +70,17 @@ def ratio(ours: Floats, other: Floats) -> tuple[float, float, float]:
 
 
 def rows_of(name: str, costs: Mapping[str, Floats], *, judged: bool) -> list[Row]:
-    made = []
+    table_rows = []
     for kind in KINDS[1:]:
         value, low, high = ratio(costs["forecast"], costs[kind])
-        whole = costs["forecast"].sum() / costs[kind].sum()
-        note = f"interval {low:.3f}..{high:.3f}; {costs[kind].size} workloads; of all core-hours together {whole:.3f}"
+        overall = costs["forecast"].sum() / costs[kind].sum()
+        note = f"interval {low:.3f}..{high:.3f}; {costs[kind].size} workloads; of all core-hours together {overall:.3f}"
         metric = f"{name}: J (k = {K:g}) / that of {NAMES[kind]}"
         if judged and kind in GOALS:
-            made.append(below(metric, round(value, 3), "ratio", GOALS[kind], note))
+            table_rows.append(below(metric, round(value, 3), "ratio", GOALS[kind], note))
         else:
-            made.append(Row(metric, round(value, 3), "ratio", note=note))
-    return made
+            table_rows.append(Row(metric, round(value, 3), "ratio", note=note))
+    return table_rows
 
 
 NAMES = {"cron": "the same time last week", "peak": "last week's peak, always", "nothing": "nothing reserved"}
@@ -88,16 +88,18 @@ NAMES = {"cron": "the same time last week", "peak": "last week's peak, always", 
 
 def measure(folder: Path) -> list[Row]:
     """All rows, in the order of the page."""
-    found = list(sets(folder, DAYS))
+    trace_sets = list(sets(folder, DAYS))
     width = DAYS * DAY
     values = np.concatenate([np.pad(s.values, ((0, 0), (0, width - s.values.shape[1])), constant_values=np.nan)
-                             for s in found]).astype(np.float64)  # fmt: skip
+                             for s in trace_sets]).astype(np.float64)  # fmt: skip
     quantiles = forecasts(values.astype(np.float32), 12).astype(np.float64)
     base = based(values)
-    measured = {k: {kind: cost(values, held, base, k) for kind, held in reserved(values, quantiles, base, k).items()}
-                for k in (1.0, K, 20.0)}  # fmt: skip
+    measured = {
+        k: {kind: cost(values, cores, base, k) for kind, cores in reserved(values, quantiles, base, k).items()}
+        for k in (1.0, K, 20.0)
+    }
     alive = measured[K]["nothing"] > 0
-    names = np.repeat([s.name for s in found], [len(s.names) for s in found])
+    names = np.repeat([s.name for s in trace_sets], [len(s.names) for s in trace_sets])
     rows = rows_of("all workloads", {kind: j[alive] for kind, j in measured[K].items()}, judged=True)
     for k in (1.0, 20.0):
         for kind in ("cron", "peak"):
@@ -112,7 +114,7 @@ def measure(folder: Path) -> list[Row]:
         value, low, high = ratio(seldom[alive], measured[K][kind][alive])
         metric = f"all workloads, decided twice a day: J (k = {K:g}) / that of {NAMES[kind]}"
         rows.append(Row(metric, round(value, 3), "ratio", note=f"interval {low:.3f}..{high:.3f}"))
-    for part in found:
+    for part in trace_sets:
         chosen = alive & (names == part.name)
         if chosen.any():
             rows += rows_of(part.name, {kind: j[chosen] for kind, j in measured[K].items()}, judged=False)

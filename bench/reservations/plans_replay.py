@@ -85,8 +85,8 @@ def sets(folder: Path, days: int) -> Iterator[Set]:
     )
     for table, column, unseen in single:
         values, grid = trace_matrix(folder, table, column)
-        named = tuple(f"{table} {i}" for i in range(len(values)))
-        yield rhythmic(table, named, from_midnight(values, grid)[:, : days * DAY], unseen=unseen)
+        row_names = tuple(f"{table} {i}" for i in range(len(values)))
+        yield rhythmic(table, row_names, from_midnight(values, grid)[:, : days * DAY], unseen=unseen)
 
 
 def pools(vms: np.ndarray) -> np.ndarray:
@@ -106,8 +106,8 @@ def rhythmic(name: str, names: tuple[str, ...], values: np.ndarray, *, unseen: b
     mean = np.nanmean(np.where(np.isfinite(first).any(axis=1, keepdims=True), first, 0), axis=1)
     hourly = np.nan_to_num(first - mean[:, None]).reshape(len(first), -1, 12).mean(axis=2)
     again = (hourly[:, 24:] * hourly[:, :-24]).sum(axis=1) / np.maximum((hourly**2).sum(axis=1), 1e-12)
-    known = np.isfinite(first).mean(axis=1) > 0.8
-    rows = np.flatnonzero((again > 0.4) & known & (mean > 0))
+    covered = np.isfinite(first).mean(axis=1) > 0.8
+    rows = np.flatnonzero((again > 0.4) & covered & (mean > 0))
     scaled = (values[rows] / mean[rows, None] * MEAN).astype(np.float32)
     return Set(name, tuple(names[i] for i in rows), scaled, unseen)
 
@@ -119,9 +119,9 @@ def forecasts(values: np.ndarray, every_slots: int) -> np.ndarray:
     for origin in range(HISTORY_DAYS * DAY, values.shape[1], every_slots):
         past = values[:, origin - HISTORY_DAYS * DAY : origin]
         usage = Usage(refs, TimeGrid(origin * STEP, STEP, past.shape[1]), past, Resource.CPU, Statistic.MEAN)
-        made = forecast(usage, build(refs, np.arange(len(refs)), usage, PortraitSettings()), FORECASTING)
+        usage_forecast = forecast(usage, build(refs, np.arange(len(refs)), usage, PortraitSettings()), FORECASTING)
         slots = np.arange(origin + LEAD_SLOTS, min(origin + LEAD_SLOTS + every_slots, values.shape[1]))
-        served[:, slots] = made.quantiles[:, (slots - origin) // 6]
+        served[:, slots] = usage_forecast.quantiles[:, (slots - origin) // 6]
     return served
 
 
@@ -141,23 +141,23 @@ class Told:
 def replay(values: np.ndarray, quantiles: np.ndarray, a_week: np.ndarray) -> Told | None:
     """One series (T,): each midnight a quantile by the last days, then a day; None where no day was planned."""
     first = (HISTORY_DAYS + PLANS.backtest_days) * DAY
-    held, base = np.zeros(values.size), np.full(values.size, np.nan)
+    reserved_pods, base = np.zeros(values.size), np.full(values.size, np.nan)
     skills: list[float] = []
     planned = np.zeros(values.size, dtype=bool)
     for at in range(first, values.size, DAY):
         size = sized(values, at)
         past = rehearsal(values, quantiles, a_week, slice(at - PLANS.backtest_days * DAY, at))
-        found: Tested = tested(size, past, PLANS)
+        back_test: Tested = tested(size, past, PLANS)
         base[at : at + DAY] = size.base
-        skills.append(found.skill)
-        if found.skill > PLANS.minimum_skill and found.plan.coverage >= PLANS.minimum_coverage:
+        skills.append(back_test.skill)
+        if back_test.skill > PLANS.minimum_skill and back_test.plan.coverage >= PLANS.minimum_coverage:
             planned[at : at + DAY] = True
             two_days = rehearsal(values, quantiles, a_week, slice(at - DAY, at + DAY))
-            held[at : at + DAY] = kept(size, two_days, found.tau)[DAY:]
+            reserved_pods[at : at + DAY] = kept(size, two_days, back_test.tau)[DAY:]
     need = np.where(np.isfinite(values), pods(values, base, POD), np.nan)
-    every = account(need[first:], held[first:], STEP)
+    every = account(need[first:], reserved_pods[first:], STEP)
     need = np.where(planned, need, np.nan)[first:]
-    mine = account(need, held[first:], STEP)
+    mine = account(need, reserved_pods[first:], STEP)
     if not mine.needed:
         return None
     cron = equal(need, lambda m: pods(a_week[first:] * m, base[first:], POD), mine.coverage)
@@ -176,23 +176,25 @@ def sized(values: np.ndarray, at: int) -> Size:
     return Size(WorkloadRef("", "", ""), {}, int(POD), POD, base)
 
 
-def equal(need: np.ndarray, held: Callable[[float], np.ndarray], coverage: float) -> float:
+def equal(need: np.ndarray, reserved_at: Callable[[float], np.ndarray], coverage: float) -> float:
     """Idle relative to the need at the smallest margin that covers as much."""
     low, high = 0.0, 20.0
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if account(need, held(middle), STEP).coverage < coverage else (low, middle)
-    found = account(need, held(high), STEP)
-    return found.idle / found.needed
+        low, high = (middle, high) if account(need, reserved_at(middle), STEP).coverage < coverage else (low, middle)
+    plan_account = account(need, reserved_at(high), STEP)
+    return plan_account.idle / plan_account.needed
 
 
-def rows_of(name: str, told: list[Told], *, judged: bool) -> list[Row]:
+def rows_of(name: str, replays: list[Told], *, judged: bool) -> list[Row]:
     """Coverage: mean over workloads; idle against a baseline: geometric mean of each workload's ratio."""
-    cover, idle = (float(np.mean([getattr(t, f) for t in told])) for f in ("coverage", "idle"))
-    cron, static = (ratio([t.idle for t in told], [getattr(t, f) for t in told]) for f in ("cron_idle", "static_idle"))
-    raw = float(np.mean([t.raw_cron_coverage for t in told]))
-    size = f"{len(told)} workloads; plans on {np.mean([t.planned for t in told]):.0%} of their days"
-    every = float(np.mean([t.coverage_of_all_days for t in told]))
+    cover, idle = (float(np.mean([getattr(t, f) for t in replays])) for f in ("coverage", "idle"))
+    cron, static = (
+        ratio([t.idle for t in replays], [getattr(t, f) for t in replays]) for f in ("cron_idle", "static_idle")
+    )
+    raw = float(np.mean([t.raw_cron_coverage for t in replays]))
+    size = f"{len(replays)} workloads; plans on {np.mean([t.planned for t in replays]):.0%} of their days"
+    every = float(np.mean([t.coverage_of_all_days for t in replays]))
     size = f"{size}, which covers {every:.3f} of all days"
     note = f"{size}; idle {idle:.2f} core-hours per peak core-hour; last week's cron without margin covers {raw:.3f}"
     if not judged:
@@ -220,24 +222,24 @@ def main() -> int:
         print("no real traces: set COTENANT_TRACES to their folder; nothing was measured")
         return 0
     small = "--small" in sys.argv
-    found = list(sets(folder, DAYS if not small else 23))
+    trace_sets = list(sets(folder, DAYS if not small else 23))
     values = np.concatenate([np.pad(s.values, ((0, 0), (0, DAYS * DAY - s.values.shape[1])), constant_values=np.nan)
-                             for s in found])  # fmt: skip
+                             for s in trace_sets])  # fmt: skip
     values = values[:, : (23 if small else DAYS) * DAY]
     quantiles = forecasts(values, 48 if small else 12)
     a_week = a_week_before(values.astype(np.float64), STEP)
-    told: dict[str, list[Told]] = {}
+    replays: dict[str, list[Told]] = {}
     row = 0
-    for part in found:
+    for part in trace_sets:
         for _ in part.names:
-            one = replay(values[row].astype(np.float64), quantiles[row], a_week[row])
+            replayed = replay(values[row].astype(np.float64), quantiles[row], a_week[row])
             row += 1
-            if one:
-                told.setdefault(part.name, []).append(one)
-    rows = rows_of("all workloads", [t for one in told.values() for t in one], judged=True)
-    unseen = [t for p in found if p.unseen for t in told.get(p.name, [])]
+            if replayed:
+                replays.setdefault(part.name, []).append(replayed)
+    rows = rows_of("all workloads", [t for replayed in replays.values() for t in replayed], judged=True)
+    unseen = [t for p in trace_sets if p.unseen for t in replays.get(p.name, [])]
     rows += rows_of("workloads unseen while tuning", unseen, judged=False) if unseen else []
-    rows += [r for p in found if p.name in told for r in rows_of(p.name, told[p.name], judged=False)]
+    rows += [r for p in trace_sets if p.name in replays for r in rows_of(p.name, replays[p.name], judged=False)]
     if small:
         for r in rows:
             print(f"{r.metric} = {r.value:g} {r.goal} {r.note}")

@@ -54,14 +54,14 @@ def main() -> None:
     with ControlPlane(folder / "cluster", Options(heartbeats=False)) as plane:
         install(plane)
         seed_nodes(plane, options.nodes, NodeShape(cpu="16"))
-        scene = Scene(plane, create_namespace(plane.api(), "bench"))
-        with manager_process(scene, folder):
-            available(scene, "warm", 1)
+        cluster = Scene(plane, create_namespace(plane.api(), "bench"))
+        with manager_process(cluster, folder):
+            available(cluster, "warm", 1)
             for count in options.counts:
-                took = available(scene, f"r{count}", count)
+                took = available(cluster, f"r{count}", count)
                 goal = GOALS.get(count, 40.0)
                 rows.append(below(f"{count} Reservations to Available, {options.nodes} nodes", took, "s", goal))
-            late = lateness(scene, min(TTL_COUNT, *options.counts))
+            late = lateness(cluster, min(TTL_COUNT, *options.counts))
     rows += [
         below("ttl over to Failed, longest", round(max(late), 2), "s", 5, f"{len(late)} Reservations"),
         Row("ttl over to Failed, p50", round(float(np.percentile(late, 50)), 2), "s"),
@@ -71,39 +71,39 @@ def main() -> None:
     record("reservation_available", command, rows)
 
 
-def available(scene: Scene, prefix: str, count: int) -> float:
+def available(cluster: Scene, prefix: str, count: int) -> float:
     """Seconds from the first creation to the last one Available."""
-    begun = time.monotonic()
+    start = time.monotonic()
     names = [f"{prefix}-{i}" for i in range(count)]
-    each(scene.plane.api, names, lambda api, name: api.create(RESERVATIONS, body(name, "0s")))
+    each(cluster.plane.api, names, lambda api, name: api.create(RESERVATIONS, body(name, "0s")))
 
     def ready() -> bool:
-        found = scene.api.items(RESERVATIONS)
-        return len([r for r in found if (r.get("status") or {}).get("phase") == "Available"]) >= count
+        reservations = cluster.api.items(RESERVATIONS)
+        return len([r for r in reservations if (r.get("status") or {}).get("phase") == "Available"]) >= count
 
     wait_for(f"{count} Reservations", ready, 600, 0.1)
-    took = time.monotonic() - begun
-    each(scene.plane.api, names, lambda api, name: api.delete(f"{RESERVATIONS}/{name}"))
+    took = time.monotonic() - start
+    each(cluster.plane.api, names, lambda api, name: api.delete(f"{RESERVATIONS}/{name}"))
     path = "/api/v1/namespaces/cotenant-reservations/pods"
-    wait_for("no placeholders", lambda: not scene.api.items(path), 600, 0.2)
+    wait_for("no placeholders", lambda: not cluster.api.items(path), 600, 0.2)
     return round(took, 2)
 
 
-def lateness(scene: Scene, count: int) -> list[float]:
+def lateness(cluster: Scene, count: int) -> list[float]:
     """Seconds between each deadline and the moment at which the Reservation is seen Failed."""
     names = {f"ttl-{i}": f"{20 + 20 * i // count}s" for i in range(count)}
-    each(scene.plane.api, names.items(), lambda api, pair: api.create(RESERVATIONS, body(*pair)))
-    found: dict[str, float] = {}
+    each(cluster.plane.api, names.items(), lambda api, pair: api.create(RESERVATIONS, body(*pair)))
+    late_seconds: dict[str, float] = {}
 
     def over() -> bool:
-        for item in scene.api.items(RESERVATIONS):
+        for item in cluster.api.items(RESERVATIONS):
             name = item["metadata"]["name"]
-            if name in names and name not in found and (item.get("status") or {}).get("phase") == "Failed":
-                found[name] = time.time() - (Reservation.parse(item).deadline_seconds or 0.0)
-        return len(found) == count
+            if name in names and name not in late_seconds and (item.get("status") or {}).get("phase") == "Failed":
+                late_seconds[name] = time.time() - (Reservation.parse(item).deadline_seconds or 0.0)
+        return len(late_seconds) == count
 
     wait_for("all have ended", over, 300)
-    return list(found.values())
+    return list(late_seconds.values())
 
 
 if __name__ == "__main__":

@@ -47,30 +47,30 @@ def main() -> None:
     with ControlPlane(folder / "cluster") as plane:
         install(plane)
         nodes = create_nodes(plane, options.side_by_side, NodeShape(cpu="4"))
-        scene = Scene(plane, create_namespace(plane.api(), "bench"))
+        cluster = Scene(plane, create_namespace(plane.api(), "bench"))
         times = max(1, options.rounds // options.side_by_side)
         tallies = {
-            "undisturbed": undisturbed(scene, nodes, times, folder),
-            "manager and scheduler killed": killed(scene, nodes, times, folder),
-            "strangers on another scheduler": beside(scene, nodes, times, folder),
+            "undisturbed": undisturbed(cluster, nodes, times, folder),
+            "manager and scheduler killed": killed(cluster, nodes, times, folder),
+            "strangers on another scheduler": beside(cluster, nodes, times, folder),
         }
     tallies["extender, manager and scheduler killed"] = killed_with_extender(options.side_by_side, times, folder)
     report(tallies)
 
 
-def undisturbed(scene: Scene, nodes: list[str], times: int, folder: Path) -> Tally:
+def undisturbed(cluster: Scene, nodes: list[str], times: int, folder: Path) -> Tally:
     tally = Tally()
-    with manager_process(scene, folder):
+    with manager_process(cluster, folder):
         for _ in range(times):
-            rounds(scene, nodes, tally)
+            rounds(cluster, nodes, tally)
     return tally
 
 
-def killed(scene: Scene, nodes: list[str], times: int, folder: Path) -> Tally:
+def killed(cluster: Scene, nodes: list[str], times: int, folder: Path) -> Tally:
     tally, seed = Tally(), random.Random(SEED)
-    with manager_process(scene, folder) as manager:
+    with manager_process(cluster, folder) as manager:
         for _ in range(times):
-            rounds(scene, nodes, tally, killing(scene.plane, manager, seed))
+            rounds(cluster, nodes, tally, killing(cluster.plane, manager, seed))
     return tally
 
 
@@ -79,22 +79,22 @@ def killed_with_extender(side_by_side: int, times: int, folder: Path) -> Tally:
     with ControlPlane(folder / "with-extender", Options(scheduler=extender.fields)) as plane:
         install(plane)
         nodes = create_nodes(plane, side_by_side, NodeShape(cpu="4"))
-        scene = Scene(plane, create_namespace(plane.api(), "bench"))
+        cluster = Scene(plane, create_namespace(plane.api(), "bench"))
         try:
             extender.start(plane)
-            with manager_process(scene, folder) as manager:
+            with manager_process(cluster, folder) as manager:
                 for _ in range(times):
-                    rounds(scene, nodes, tally, killing(plane, manager, seed, extender.again))
+                    rounds(cluster, nodes, tally, killing(plane, manager, seed, extender.again))
         finally:
             extender.kill()
     return tally
 
 
-def beside(scene: Scene, nodes: list[str], times: int, folder: Path) -> Tally:
+def beside(cluster: Scene, nodes: list[str], times: int, folder: Path) -> Tally:
     tally = Tally()
-    with manager_process(scene, folder), second_scheduler(scene.plane, folder):
+    with manager_process(cluster, folder), second_scheduler(cluster.plane, folder):
         for _ in range(times):
-            rounds(scene, nodes, tally, schedulerName=OTHER)
+            rounds(cluster, nodes, tally, schedulerName=OTHER)
     return tally
 
 

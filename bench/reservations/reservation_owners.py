@@ -58,16 +58,16 @@ def pinned(folder: Path, nodes: int, owners: int) -> tuple[int, float]:
     with ControlPlane(folder / "cluster", Options(heartbeats=False)) as plane:
         install(plane)
         seed_nodes(plane, nodes, NodeShape(cpu="16"))
-        scene = Scene(plane, create_namespace(plane.api(), "bench"))
-        with manager_process(scene, folder), running(plane) as webhook:
-            names = reserve(scene, owners, {})
+        cluster = Scene(plane, create_namespace(plane.api(), "bench"))
+        with manager_process(cluster, folder), running(plane) as webhook:
+            names = reserve(cluster, owners, {})
             wait_for("the webhook knows them", lambda: len(webhook.state.view().offers.reservations) == owners, 120)
-            begun = time.monotonic()
-            create(scene, owners, {})
-            wait_for("all owners are bound", lambda: len(bound(scene)) == owners, 300, 0.05)
-            seconds = round(time.monotonic() - begun, 2)
-            wait_for("all are told", lambda: phases(scene, "Succeeded") == owners or seconds > 120, 60, 0.2)
-            return landed(scene, names), seconds
+            start = time.monotonic()
+            create(cluster, owners, {})
+            wait_for("all owners are bound", lambda: len(bound(cluster)) == owners, 300, 0.05)
+            seconds = round(time.monotonic() - start, 2)
+            wait_for("all are told", lambda: phases(cluster, "Succeeded") == owners or seconds > 120, 60, 0.2)
+            return landed(cluster, names), seconds
 
 
 def last_resort(folder: Path, nodes: int, owners: int) -> float:
@@ -78,19 +78,19 @@ def last_resort(folder: Path, nodes: int, owners: int) -> float:
         names = seed_nodes(plane, nodes, NodeShape(cpu="4"))
         for name, value in ((CLASS, 100), (FULL, 1000)):
             plane.api().create(CLASSES, {"metadata": {"name": name}, "value": value})
-        scene = Scene(plane, create_namespace(plane.api(), "bench"))
-        with manager_process(scene, folder, mode="last-resort"):
-            reserve(scene, owners, {"priorityClassName": CLASS})
-            held = {r["status"]["nodeName"] for r in scene.api.items(RESERVATIONS)}
-            full = [name for name in names if name not in held]
+        cluster = Scene(plane, create_namespace(plane.api(), "bench"))
+        with manager_process(cluster, folder, mode="last-resort"):
+            reserve(cluster, owners, {"priorityClassName": CLASS})
+            reserved_nodes = {r["status"]["nodeName"] for r in cluster.api.items(RESERVATIONS)}
+            full = [name for name in names if name not in reserved_nodes]
             create_namespace(plane.api(), "full")
             seed_pods(plane, "full", len(full), PodShape({"cpu": "4"}), full, valuable)
-            begun = time.monotonic()
-            create(scene, owners, {"priorityClassName": CLASS})
-            path = f"/api/v1/namespaces/{scene.namespace}/pods"
+            start = time.monotonic()
+            create(cluster, owners, {"priorityClassName": CLASS})
+            path = f"/api/v1/namespaces/{cluster.namespace}/pods"
             query = {"fieldSelector": "status.phase=Running"}
-            wait_for("all owners run", lambda: len(scene.api.items(path, **query)) == owners, 300, 0.05)
-            return round(time.monotonic() - begun, 2)
+            wait_for("all owners run", lambda: len(cluster.api.items(path, **query)) == owners, 300, 0.05)
+            return round(time.monotonic() - start, 2)
 
 
 def valuable(_: int, pod: dict[str, Any]) -> None:
@@ -98,48 +98,48 @@ def valuable(_: int, pod: dict[str, Any]) -> None:
     pod["spec"]["priorityClassName"] = FULL
 
 
-def reserve(scene: Scene, count: int, template: dict[str, Any]) -> list[str]:
+def reserve(cluster: Scene, count: int, template: dict[str, Any]) -> list[str]:
     """Reservations for pods labelled app=web, all Available."""
     containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]
     spec = {
-        "template": {"metadata": {"namespace": scene.namespace}, "spec": {"containers": containers, **template}},
+        "template": {"metadata": {"namespace": cluster.namespace}, "spec": {"containers": containers, **template}},
         "owners": [{"labelSelector": {"matchLabels": {"app": "web"}}}],
     }
     names = [f"web-{i}" for i in range(count)]
     head = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "spec": spec}
-    each(scene.plane.api, names, lambda api, name: api.create(RESERVATIONS, {**head, "metadata": {"name": name}}))
-    wait_for("all are Available", lambda: phases(scene, "Available") == count, 300, 0.2)
+    each(cluster.plane.api, names, lambda api, name: api.create(RESERVATIONS, {**head, "metadata": {"name": name}}))
+    wait_for("all are Available", lambda: phases(cluster, "Available") == count, 300, 0.2)
     return names
 
 
-def create(scene: Scene, count: int, spec: dict[str, Any]) -> None:
+def create(cluster: Scene, count: int, spec: dict[str, Any]) -> None:
     """Owners, over several connections."""
 
     def one(api: Any, number: int) -> None:
         containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]
         pod: dict[str, Any] = {"metadata": {"name": f"owner-{number}", "labels": {"app": "web"}}}
         pod["spec"] = {"containers": containers, "terminationGracePeriodSeconds": 0, **spec}
-        api.create(f"/api/v1/namespaces/{scene.namespace}/pods", pod)
+        api.create(f"/api/v1/namespaces/{cluster.namespace}/pods", pod)
 
-    each(scene.plane.api, range(count), one)
+    each(cluster.plane.api, range(count), one)
 
 
-def phases(scene: Scene, phase: str) -> int:
+def phases(cluster: Scene, phase: str) -> int:
     """How many Reservations are in a phase."""
-    return sum((r.get("status") or {}).get("phase") == phase for r in scene.api.items(RESERVATIONS))
+    return sum((r.get("status") or {}).get("phase") == phase for r in cluster.api.items(RESERVATIONS))
 
 
-def bound(scene: Scene) -> dict[str, str]:
+def bound(cluster: Scene) -> dict[str, str]:
     """Node by name of every bound owner."""
-    path = f"/api/v1/namespaces/{scene.namespace}/pods"
-    found = scene.api.items(path, fieldSelector="spec.nodeName!=")
-    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found}
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    bound_pods = cluster.api.items(path, fieldSelector="spec.nodeName!=")
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in bound_pods}
 
 
-def landed(scene: Scene, names: list[str]) -> int:
+def landed(cluster: Scene, names: list[str]) -> int:
     """Owners on the node of the Reservation that names them."""
-    where, count = bound(scene), 0
-    for item in scene.api.items(RESERVATIONS):
+    where, count = bound(cluster), 0
+    for item in cluster.api.items(RESERVATIONS):
         status = item.get("status") or {}
         owners = status.get("currentOwners") or []
         count += item["metadata"]["name"] in names and any(where.get(o["name"]) == status["nodeName"] for o in owners)

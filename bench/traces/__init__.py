@@ -26,6 +26,6 @@ def trace_matrix(folder: Path, table: str, column: str) -> tuple[npt.NDArray[np.
 def share_matrix(folder: Path, table: str, column: str, by: str) -> tuple[npt.NDArray[np.float32], TimeGrid]:
     """`column` in percent of another column, as `trace_matrix` lays out; NaN where that is not above 0."""
     values, grid = trace_matrix(folder, table, column)
-    whole, _ = trace_matrix(folder, table, by)
-    share = np.divide(100 * values, whole, out=np.full_like(values, np.nan), where=whole > 0)
+    total, _ = trace_matrix(folder, table, by)
+    share = np.divide(100 * values, total, out=np.full_like(values, np.nan), where=total > 0)
     return share, grid

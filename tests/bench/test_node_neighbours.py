@@ -19,7 +19,7 @@ from bench.enforcer.neighbour_rows import (
     starved_rows,
     summary,
 )
-from bench.enforcer.node_neighbours import ONE_LINE, TIER, Scene, neighbours, scene, turn, way
+from bench.enforcer.node_neighbours import ONE_LINE, TIER, Scene, neighbour_pods, neighbours, turn, way
 from tests.support.kubepods import missing
 
 LINE = "one CPU"
@@ -89,7 +89,7 @@ def test_a_promise_that_is_not_kept_is_a_missed_goal() -> None:
 def at(tmp_path: Path) -> Iterator[Scene]:
     if reason := missing():
         pytest.skip(f"THE BENCH OF NEIGHBOURS IS NOT TESTED: {reason}")
-    with scene(tmp_path, seconds=0.2, outer_shares=1024) as made:
+    with neighbour_pods(tmp_path, seconds=0.2, outer_shares=1024) as made:
         yield made
 
 

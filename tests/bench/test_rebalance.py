@@ -28,7 +28,7 @@ def test_a_moved_pod_uses_from_now_on_what_it_would_have_used_elsewhere() -> Non
     world.advance()
     # what a node has used is recorded with the pods that it had
     assert world.node_usage[:, target, slot] == pytest.approx(moved[:, target], rel=1e-5)
-    assert {load.node.name for load in world.inputs(gone=frozenset({source})).loads} == {
+    assert {load.node.name for load in world.inputs(removed=frozenset({source})).loads} == {
         node.name for row, node in enumerate(world.nodes) if row != source
     }
 
@@ -61,7 +61,7 @@ def test_a_forecast_of_workloads_knows_only_what_was_used_before_and_the_oracle_
 @pytest.mark.slow
 def test_the_rule_empties_nodes_of_a_cluster_that_has_too_many() -> None:
     result = rebalance_binpack.course(SMALL, rebalance_binpack.high_node_load, with_forecast=True)
-    assert 0 < len(result.gone) < 6 and result.moves > 0 and result.present < 6 * 288
+    assert 0 < len(result.removed) < 6 and result.moves > 0 and result.present < 6 * 288
 
 
 def test_upstreams_rule_empties_what_is_below_its_threshold_onto_what_is_above() -> None:
@@ -71,7 +71,7 @@ def test_upstreams_rule_empties_what_is_below_its_threshold_onto_what_is_above()
     requested = 1 - (world.free() / world.allocatable()).min(axis=0)
     result = rebalance_binpack.Course()
     rebalance_binpack.high_node_utilization(100 * float(np.median(requested)))(world, result)
-    assert result.moves > 0 and result.gone <= set(np.flatnonzero(requested <= np.median(requested)).tolist())
+    assert result.moves > 0 and result.removed <= set(np.flatnonzero(requested <= np.median(requested)).tolist())
 
 
 def test_rules_are_compared_at_equal_violation() -> None:

@@ -16,7 +16,7 @@ from bench.platform.helm_install import (
     NODE,
     batch_pod,
     cluster,
-    left,
+    leftovers,
     share,
     state,
     throttled_periods,
@@ -83,7 +83,7 @@ def test_helm_uninstall_gives_back_the_cgroups_of_a_suppressed_pod(
 
         release(plane, "uninstall", "cotenant")
 
-        assert left(plane) == []
+        assert leftovers(plane) == []
         wait_for("the tiers as they were", lambda: knobs(node, *TIERS) == tiers)
         plane.api().create("/api/v1/namespaces/batch/pods", pod_body("plain", NODE, {}))
         assert knobs(node, *pod) == knobs(node, *pod_groups(node, "plain"))

@@ -116,8 +116,11 @@ def replaced(document: Any, path: Path_, value: Any) -> Any:
 def annotated_pod() -> dict[str, Any]:
     """The pod of the seeds, with every annotation and label whose name a module of the product has as a constant."""
     metadata = seeds.POD["metadata"]
-    found = {kind: dict.fromkeys(names_of(kind), "1") for kind in ("ANNOTATION", "LABEL")}
-    more = {"annotations": found["ANNOTATION"] | metadata["annotations"], "labels": found["LABEL"] | metadata["labels"]}
+    by_kind = {kind: dict.fromkeys(names_of(kind), "1") for kind in ("ANNOTATION", "LABEL")}
+    more = {
+        "annotations": by_kind["ANNOTATION"] | metadata["annotations"],
+        "labels": by_kind["LABEL"] | metadata["labels"],
+    }
     return {**seeds.POD, "metadata": {**metadata, **more}}
 
 

@@ -136,9 +136,9 @@ def _admitted_everywhere(document: Any) -> None:
 
 def _answered(path: str, body: bytes) -> None:
     place = ("koordinator-system", "slo-controller-config")
-    found = answer(path, body, ReviewContext(_VIEW, 1e9, config_place=place))
-    if found.status not in (200, 400):
-        raise AssertionError(f"status {found.status}")
+    response = answer(path, body, ReviewContext(_VIEW, 1e9, config_place=place))
+    if response.status not in (200, 400):
+        raise AssertionError(f"status {response.status}")
 
 
 _REVIEWED: Final = (seeds.POD, seeds.QUOTA, seeds.PROFILE)
@@ -148,22 +148,22 @@ _VIEW: Final = view(Random(1))
 def _extender() -> tuple[Read, Callable[[Any], None]]:
     parts = ExtenderDependencies(SnapshotFeed(), ExtenderSettings(), FixedClock(1795046400), Metrics("fuzz", "3"))
     app = ExtenderApp(parts)
-    asked = {"Pod": seeds.POD, "NodeNames": ["n1", "n2"], "Nodes": {"items": [seeds.NODE]}}
+    question = {"Pod": seeds.POD, "NodeNames": ["n1", "n2"], "Nodes": {"items": [seeds.NODE]}}
     preempted = {"Pod": seeds.POD, "NodeNameToVictims": {"n1": {"Pods": [seeds.POD], "NumPDBViolations": 0}}}
 
     def ask(path: str, body: bytes) -> None:
-        said = app.answer(Request("POST", path, {}, body, last=False))
-        if said.status not in (200, 400):
-            raise AssertionError(f"{path}: status {said.status}")
+        response = app.answer(Request("POST", path, {}, body, last=False))
+        if response.status not in (200, 400):
+            raise AssertionError(f"{path}: status {response.status}")
 
     def read(draw: Random) -> None:
         path = draw.choice(("/filter", "/prioritize", "/preempt", "/bind", "/why"))
-        body = encoded(mutated(preempted if path == "/preempt" else asked, draw))
+        body = encoded(mutated(preempted if path == "/preempt" else question, draw))
         ask(path, mutated_bytes(body, draw) if draw.random() < 0.2 else body)
 
     def take(pod: Any) -> None:
         for path in ("/filter", "/prioritize"):
-            ask(path, encoded({**asked, "Pod": pod}))
+            ask(path, encoded({**question, "Pod": pod}))
 
     return read, take
 
