@@ -62,11 +62,13 @@ def mirrored(folder: Path, body: dict[str, Any]) -> Iterator[tuple[Any, WebhookM
 def test_an_amount_that_the_template_gets_beside_its_annotation_makes_the_annotation_older(tmp_path: Path) -> None:
     with mirrored(tmp_path, deployment({})) as (api, state):
 
-        def known() -> AnnotatedResources | None:
+        def annotated_in_view() -> AnnotatedResources | None:
             return state.view().annotated.get(("Deployment", "shop", "web"))
 
-        assert wait_for("the webhook knows", known).stale == frozenset()
+        assert wait_for("the webhook knows", annotated_in_view).stale == frozenset()
         pointer = "/spec/template/spec/containers/0/resources"
         api.patch(f"{PATH}/web", [{"op": "add", "path": pointer, "value": {"requests": {"cpu": "2"}}}], kind="json")
-        wait_for("the newer template", lambda: (resources := known()) is not None and resources.stale)
-        assert (annotated_resources := known()) is not None and annotated_resources.stale == frozenset({"bare"})
+        wait_for("the newer template", lambda: (resources := annotated_in_view()) is not None and resources.stale)
+        assert (annotated_resources := annotated_in_view()) is not None and annotated_resources.stale == frozenset(
+            {"bare"}
+        )

@@ -223,15 +223,15 @@ def test_a_suffix_is_appended_once_under_reinvocation(
 def calls_of_one_pod(api: Api, webhook: WebhookService, namespace: str) -> float:
     """How often we are asked to mutate while one pod is tried."""
 
-    def asked() -> float:
+    def review_count() -> float:
         registry = webhook.app.metrics.registry
         labels = [{"webhook": "/mutate-pod", "outcome": outcome} for outcome in ("patched", "untouched")]
         return sum(registry.get_sample_value("cotenant_webhook_reviews_total", label) or 0 for label in labels)
 
-    before = asked()
+    before = review_count()
     live = api.create(PODS.format(namespace), pod("try", {"app": "web"}), dryRun="All")
     assert live["metadata"]["labels"]["app"] == "web-batch"
-    return asked() - before
+    return review_count() - before
 
 
 def test_profiles_that_conflict_run_in_name_order(api: Api, profile: Any, namespace: str) -> None:
@@ -266,30 +266,30 @@ def test_overhead_stays_as_the_runtime_class_says(api: Api, profile: Any, namesp
 
 
 def wait_for_runtime_class(api: Api, namespace: str, name: str) -> None:
-    def known() -> bool:
+    def is_admitted() -> bool:
         try:
             api.create(PODS.format(namespace), pod("try", None, {"runtimeClassName": name}), dryRun="All")
         except ApiError:
             return False
         return True
 
-    wait_for("the API server's own plugin knows the RuntimeClass", known)
+    wait_for("the API server's own plugin knows the RuntimeClass", is_admitted)
 
 
 def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> None:
     path = QUOTAS.format(namespace)
     top, a, b = (f"{namespace}-{x}"[-60:].lstrip("-") for x in ("top", "a", "b"))
 
-    def known(name: str) -> None:
+    def wait_for_quota(name: str) -> None:
         wait_for(f"{name} is known", lambda: name in webhook.state.view().quotas.quotas)
 
     live = api.create(path, quota(top, "2", is_parent="true", tree_id="t1"))
     assert live["metadata"]["labels"][P + "parent"] == "koordinator-root-quota"
     assert json.loads(live["metadata"]["annotations"][P + "shared-weight"]) == {"cpu": "4"}
-    known(top)
+    wait_for_quota(top)
     first = api.create(path, quota(a, "1", "400", parent=top))  # rule 2: a larger max than the parent's
     assert first["metadata"]["labels"][P + "tree-id"] == "t1"
-    known(a)
+    wait_for_quota(a)
     refusals = [
         (quota(b, "1500m", parent=top), "is the sum of"),  # rule 1
         (quota(b, parent=a, tree_id="t1"), "is no parent quota"),  # rule 4

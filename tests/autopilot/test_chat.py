@@ -37,10 +37,10 @@ def chat(folder: Path, *answers: Answer, **settings: Any) -> Iterator[tuple[Rece
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     next_answers = list(answers or [status(200)])
 
-    def answer(handler: Any) -> None:
+    def next_answer(handler: Any) -> None:
         (next_answers.pop(0) if len(next_answers) > 1 else next_answers[0])(handler)
 
-    receiver = Receiver({f"/{SECRET}": answer}, context)
+    receiver = Receiver({f"/{SECRET}": next_answer}, context)
     own = {"timeout_seconds": 30.0, "ca_file": str(folder / "authority.pem"), **settings}
     try:
         yield receiver, ChatNotes(NotifySettings(**own), "prod", receiver.url())

@@ -165,16 +165,16 @@ class Fight(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("interleavings", [40, *full(200)])
 def test_the_autopilot_fights_nobody(interleavings: int) -> None:
-    worlds: list[Fight] = []
+    fights: list[Fight] = []
 
-    def world() -> Fight:
-        worlds.append(Fight())
-        return worlds[-1]
+    def fight() -> Fight:
+        fights.append(Fight())
+        return fights[-1]
 
     form = settings(max_examples=interleavings, stateful_step_count=25)
-    run_state_machine_as_test(world, settings=form)  # type: ignore[arg-type]  # any factory may be given
-    assert len(worlds) >= interleavings
-    assert sum(fight.acts_after_fight for fight in worlds) == 0
+    run_state_machine_as_test(fight, settings=form)  # type: ignore[arg-type]  # any factory may be given
+    assert len(fights) >= interleavings
+    assert sum(fight.acts_after_fight for fight in fights) == 0
 
 
 @pytest.mark.parametrize("who", WRITERS)

@@ -271,8 +271,8 @@ def test_the_matrix_says_what_the_cluster_allows(tmp_path: Path, prepared: actin
     with EmbeddedServer() as server:
         rules = (AccessRule(("get", "list"), ("apps", "batch", "autoscaling", "policy"), ("*",)),)
         kubeconfig = server.write_kubeconfig(tmp_path / "reader", server.account("reader", Account("reader", rules)))
-        kind_cluster = acting.Scene(prepared, acting.settings_of(tmp_path, kubeconfig, acting.ACTIONS))
-        permissions = kind_cluster.service().permissions(ADMIN, ["pay"])
+        reader_cluster = acting.Scene(prepared, acting.settings_of(tmp_path, kubeconfig, acting.ACTIONS))
+        permissions = reader_cluster.service().permissions(ADMIN, ["pay"])
     allowed = {(p.feature, p.namespace) for p in permissions if p.allowed}
     refused = {(p.feature, p.namespace) for p in permissions if not p.allowed}
     assert allowed == {("Review a change", ""), ("Review a change", "pay")}

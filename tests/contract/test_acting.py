@@ -18,14 +18,14 @@ def pod(name: str = "p") -> Json:
 def waiting(target: Target) -> Json:
     """A pod without a node; the real server wants its namespace's service account first."""
 
-    def made() -> Json | None:
+    def created_pod() -> Json | None:
         try:
             return target.admin.create(target.path("pods"), pod())
         except ApiError as error:
             assert error.status == 403, error
             return None
 
-    wait = wait_for("a pod", made)
+    wait = wait_for("a pod", created_pod)
     assert wait is not None
     return wait
 

@@ -89,14 +89,14 @@ class Scene:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         status = {"updateTime": now, "nodeMetric": usage, "podsMetric": list(pods)}
 
-        def one(api: Api, node: str) -> None:
+        def report_node(api: Api, node: str) -> None:
             path, apply = f"{SLO}/nodemetrics/{node}", {"kind": "apply", "fieldManager": "agent", "force": "true"}
             uid = api.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
             owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
             api.patch(path, {**head, "metadata": {"name": node, "ownerReferences": [owner]}, "spec": {}}, **apply)
             api.patch(f"{path}/status", {**head, "metadata": {"name": node}, "status": status}, **apply)
 
-        each(self.plane.api, nodes, one)
+        each(self.plane.api, nodes, report_node)
 
     # --- what is there ------------------------------------------------------------------------------------------------
     def allocatable(self, nodes: Sequence[str]) -> dict[str, dict[str, str]]:

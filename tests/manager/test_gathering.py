@@ -165,7 +165,7 @@ def test_without_the_right_it_is_forbidden_and_says_which_right(control_plane: C
 
 
 def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, reader: KubeClient, namespace: str) -> None:
-    def made(node: str, dry: str) -> None:
+    def create_agent(node: str, dry: str) -> None:
         env = [{"name": "COTENANT_ENFORCER__DRY_RUN", "value": dry}]
         spec = {"nodeName": node, "containers": [{"name": "enforcer", "image": "none", "env": env}]}
         labels = {"app.kubernetes.io/name": NODE_AGENT}
@@ -173,8 +173,8 @@ def test_agents_are_counted_by_their_pods(control_plane: ControlPlane, reader: K
         control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body)
 
     before = ask(reader, NOW).gathering
-    made(unique_name("n"), "false")
-    made(unique_name("n"), "true")
+    create_agent(unique_name("n"), "false")
+    create_agent(unique_name("n"), "true")
     after = ask(reader, NOW).gathering
     assert (after.agents or 0) - (before.agents or 0) == 2 and after.dry_agents - before.dry_agents == 1
 

@@ -151,15 +151,17 @@ def test_the_manager_may_change_nothing_of_a_node_but_its_taints(
     client = cluster.plane.client(cluster.account)
     writer = Writer(client, "cotenant-manager")
 
-    def answer(path: str, value: object) -> str:
+    def denial_of(path: str, value: object) -> str:
         try:
             writer.send(Patch(node_address(node), ({"op": "add", "path": path, "value": value},)), dry_run=True)
         except ClusterDenied as error:
             return error.message
         return ""
 
-    wait_for("the guard", lambda: "cotenant-emptying" in answer("/spec/unschedulable", True))
-    assert answer("/spec/taints", [LOAD]) == answer("/spec/taints", [{**LOAD, "effect": "PreferNoSchedule"}]) == ""
+    wait_for("the guard", lambda: "cotenant-emptying" in denial_of("/spec/unschedulable", True))
+    assert (
+        denial_of("/spec/taints", [LOAD]) == denial_of("/spec/taints", [{**LOAD, "effect": "PreferNoSchedule"}]) == ""
+    )
     for path, value in (("/spec/taints", [{**LOAD, "effect": "NoExecute"}]), ("/metadata/labels/mine", "1")):
-        assert "cotenant-emptying" in answer(path, value)
+        assert "cotenant-emptying" in denial_of(path, value)
     client.close()

@@ -327,14 +327,14 @@ def growing(weeks: Sequence[float], noise: float = 0.0) -> Scenario:
 
 
 def test_growth_is_told_from_weekends_noise_and_a_step() -> None:
-    def found(case: Scenario) -> object:
+    def growth_of(case: Scenario) -> object:
         return value(recommended(case), CPU).inputs.get("growth_per_week")
 
     # most days 100 m more than a week before; the newest week's mean is 500 m x (5 + 2 x 0.4) / 7 = 414 m: 24 %
-    assert found(growing([300, 400, 500], noise=0.05)) == pytest.approx(0.24, rel=0.1)
-    assert found(growing([500, 500, 500], noise=0.05)) is None
-    assert found(growing([500, 400, 300])) is None
-    assert found(growing([300, 500])) is None  # two weeks: may be a step
+    assert growth_of(growing([300, 400, 500], noise=0.05)) == pytest.approx(0.24, rel=0.1)
+    assert growth_of(growing([500, 500, 500], noise=0.05)) is None
+    assert growth_of(growing([500, 400, 300])) is None
+    assert growth_of(growing([300, 500])) is None  # two weeks: may be a step
 
 
 def test_growth_is_projected_no_further_than_twice() -> None:
