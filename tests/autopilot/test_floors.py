@@ -335,14 +335,14 @@ def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
     form = settings(max_examples=150, stateful_step_count=20)
     run_state_machine_as_test(lent_floor, settings=form)  # type: ignore[arg-type]  # any factory may be given
     assert len(lent_floors) >= 150
-    # each end gave its floor back
+    # the end of each sequence gave its floor back
     assert [lent_floor.least for lent_floor in lent_floors] == [lent.own for lent in lent_floors]
     assert sum(lent_floor.raises_after_person for lent_floor in lent_floors) == 0
 
 
 @pytest.mark.parametrize("dies", ["never", "after the write"])
 def test_a_world_lends_a_floor_that_a_person_takes_back_for_good(dies: str) -> None:
-    # how many lent_floors lend one is Hypothesis' choice; this one always does
+    # how many sequences lend one is Hypothesis' choice; this one always does
     lent_floor = LentWorld()
     lent_floor.scan([6, 6, 6, 6])
     lent_floor.look(dies, 4)
