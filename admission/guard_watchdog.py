@@ -76,9 +76,9 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
 
 
 def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> list[Create]:
-    """Return the missing Kubernetes PodGroups of pods that lose their gang's gate; without one such pods wait forever.
+    """Return the missing Kubernetes PodGroups of pods that lose their gang's gate: without it such a pod waits forever.
 
-    Such a group lets its pods be scheduled one by one; a group that already exists is not changed. Pure.
+    Each created group lets its pods be scheduled one by one; a group that already exists is not changed. Pure.
     """
     if GANG_GATE not in over:
         return []

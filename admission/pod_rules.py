@@ -53,7 +53,7 @@ Pod = Mapping[str, Any]
 
 
 def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem]:
-    """Return all problems of a pod to be created; its metadata and spec are objects."""
+    """Return all problems of a new pod. The caller has checked that its metadata and spec are JSON objects."""
     labels = pod["metadata"].get("labels") or {}
     qos, priority = qos_of(labels), _priority(pod)
     refused = REFUSED.get(qos, frozenset())
@@ -69,8 +69,8 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
     """Return the forbidden changes of a pod's class, quota, gang and capacity by an update.
 
-    These are changes of fixed labels and annotations, of the priority class unless a changed label explains it, and of
-    the keys in MARKS unless `gives` says that the writer may assign capacity (`may_give`).
+    These are changes of fixed labels and annotations, and of the keys in MARKS unless `gives` says that the writer may
+    assign capacity (`may_give`). If there are none, a change of the priority class is forbidden too.
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):

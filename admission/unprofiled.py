@@ -35,11 +35,12 @@ def unprofiled_pods(
     profiles: Mapping[str, tuple[Profile, float]],
     namespace_labels: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[CreatedPod, Profile]]:
-    """Yield each pod that has nothing of the profiles that select it, with the first such profile.
+    """Yield each pod that a profile selects but that has none of its values, with the first such profile.
 
-    `profiles` has by name each profile and the Unix time of its last change. Pods created before that, static pods, and
-    profiles that are applied to a share of the pods or leave no mark are skipped. `namespace_labels` has labels by
-    namespace; profiles select nothing in a namespace that is not in it.
+    `profiles` has by name each profile and the Unix time of its last change, `namespace_labels` the labels of each
+    known namespace. Static pods, pods in other namespaces, and pods created before a profile's last change are not
+    compared. Nor are profiles for less than 100 % of the pods, and profiles that set nothing by which a pod could be
+    recognised.
     """
     for pod in pods:
         labels = namespace_labels.get(pod.namespace)

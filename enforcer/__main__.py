@@ -124,10 +124,9 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
 class Ending:
     """The handler of SIGTERM and SIGINT inside a context; it writes them to a pipe, so that no signal is lost.
 
-    A second pipe, which `wake` writes to, ends a wait early without ending the agent.
-
-    `signal.sigtimedwait` would be simpler, but in CPython it claims a signal after the process was stopped for longer
-    than the wait and continued.
+    A second pipe, which `wake` writes to, ends a wait early without ending the agent. `signal.sigtimedwait` would be
+    simpler, but CPython's reports a signal that nobody sent if the process was stopped for longer than the wait and
+    then continued.
     """
 
     def __enter__(self) -> Self:

@@ -157,9 +157,9 @@ class Agent:
     def end(self, hands_over: bool = False, to_stranger: bool = False) -> None:
         """Restore every value, or leave all values to the next agent; then stop the threads, which may take long.
 
-        `hands_over`: another agent waits to take over, so every value stays in force and in the journal. `to_stranger`:
-        that agent will not have the journal; then only best effort's values stay, which it recognises without a
-        journal.
+        `hands_over` means that another agent waits to take over: every value stays in force and in the journal.
+        `to_stranger` means that this agent cannot read the journal: only best effort's values stay, which it recognises
+        without a journal.
         """
         parts, last = self.parts, self._last
         try:
@@ -281,8 +281,8 @@ class Agent:
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """Return the policy and CPU normalization ratio that apply to a container being created; thread-safe.
 
-        Return None if the agent's ticks would not set anything on the container either, because there is no policy, the
-        policy was given up, or the strategy is off.
+        Return None if there is no policy, the policy was given up, or the strategy is off: the agent's ticks would not
+        set anything on the container either.
         """
         with self._lock:
             last = self._last

@@ -100,8 +100,8 @@ class FilledSeries:
 def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> FilledSeries:
     """Return the series with estimates in place of missing samples.
 
-    Of each series, `start_seconds` is when its newest pod of that name started (NaN = unknown), `end_seconds` when the
-    last one ended (inf = it runs), in Unix seconds.
+    A series may cover several pods of one name. `start_seconds` is, for each series, when the newest of its pods
+    started (NaN = unknown), `end_seconds` when the last one ended (inf = it runs), in Unix seconds.
     """
     usage = as_sparse(usage)
     first, bounds, cells = usage.first, usage.bounds, usage.cells

@@ -51,9 +51,9 @@ _TREND_DAYS = 5
 
 
 def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
-    """Return the usage pattern of each portrait, by the first matching rule; thresholds are those of its settings.
+    """Return the usage pattern of each portrait, by the first matching rule; thresholds are this module's constants.
 
-    Idle: p95 at most `idle_millicores` (memory: mean 0). Flat: p95 - p5 small relative to the mean. Weekly: workday and
+    Idle: p95 at most IDLE_MILLICORES (memory: 0). Flat: p95 - p5 small relative to the mean. Weekly: workday and
     weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
     """
     mean, (p5, p95) = portraits.mean, portraits.percentiles((0.05, 0.95)).T
@@ -338,7 +338,7 @@ def while_running(
 ) -> HistogramBatch:
     """Return histograms of `values`, (series, slots), without idle slots; series that never ran stay unchanged.
 
-    They are built anew instead of removing zeros, because weights from before a long idle time have decayed.
+    Histograms are built anew instead of removing zeros, because weights from before a long idle time have decayed.
     """
     running = np.isfinite(values) & ~idle
     rows = np.flatnonzero(running.any(axis=1) & (np.isfinite(values) & idle).any(axis=1))

@@ -43,12 +43,12 @@ class SignalSpan:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """The time up to which each signal is known to be complete, and what failed before that.
+    """The time of each signal that earlier pulls covered, from `since` to `until` (Unix seconds), and what lacks in it.
 
-    `asked_again` are files of lost days (`Hole.path`) that were requested once more. `open_spans` are times whose usage
-    was stored by an unfinished pull, so that the inventory lacks what it shows; `open_signals` are signals with usage
-    in them. `silences_asked` is true if time without any usage was requested once more (`ask_silences`); False for an
-    older version, which counted every answer as complete.
+    `holes` are the spans that failed. `asked_again` are files of lost days (`Hole.path`) that were requested once more.
+    `open_spans` are spans whose usage an unfinished pull stored, so that the inventory lacks what this usage shows;
+    `open_signals` are the signals of that usage. `silences_asked` is True once time without any usage was requested
+    again (`ask_silences`), because older versions counted every answer as complete.
     """
 
     since: dict[Signal, int] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class PullProof:
     """The time up to which a source's answers prove that it had samples, and each signal is therefore complete.
 
     An answer without a sample proves nothing about its time: labels, tenant or clock may be wrong, or samples may be
-    late. A server receives delayed samples in order, so those before its newest one are there. `usage_seconds` is the
-    end of the newest slot with usage of pods; `state_seconds` the same for kube-state-metrics, None if it has no
-    samples, so that usage has to prove its time too. `answered` is the time up to which a signal was answered, `failed`
-    the time up to which it is queried again anyway.
+    late. A server receives delayed samples in order, so it has all samples before its newest one. `usage_seconds` is
+    the end of the newest slot with usage of pods; `state_seconds` is the same for kube-state-metrics. It is None if
+    that has no samples: then usage proves the time of its signals too. `answered` is, by signal, the time up to which
+    it was answered, `failed` the time up to which parts failed, which are queried again in any case.
     """
 
     usage_seconds: int = 0
@@ -172,7 +172,7 @@ def without_future(state: PullState, now_seconds: int) -> PullState:
 def ask_silences(state: PullState, grid: TimeGrid, is_seen: npt.NDArray[np.bool_]) -> PullState:
     """Return the state in which every span without any usage, also after the newest sample, is requested again.
 
-    `is_seen`, (slots,), is whether any pod has a sample. A scan with a wrong label or tenant never read that time.
+    `is_seen`, (slots,), says whether any pod has a sample. A scan with a wrong label or tenant may have found nothing.
     """
     slots = np.flatnonzero(is_seen)
     if not slots.size:

@@ -158,7 +158,7 @@ def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since:
     """Return the snapshot with the pods, workloads and events since `keep_since` that only the stored inventory has.
 
     A pod that ran at the last snapshot and is not in this one ended in between: its end is this snapshot's time until
-    usage shows more.
+    usage shows the true end.
     """
     if stored is None:
         return snapshot

@@ -171,7 +171,6 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
 
 
 def _class_amounts(pod: Json) -> Iterator[tuple[str, str, Any]]:
-    """Yield (container, resource, amount) of batch and mid resources."""
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
             for name in sorted(CLASS_NAMES & amounts(container, side).keys()):

@@ -49,8 +49,6 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """The fields of an entry that a complaint names."""
-
     path: str = "?"
     knob: str = "?"
 

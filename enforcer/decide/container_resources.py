@@ -64,7 +64,8 @@ class ContainerSettings:
     """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
     `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". `broken`
-    says why the annotation cannot be read, else ""; then nothing is set unless the amounts are known from elsewhere.
+    says why the pod's annotation with the amounts cannot be read, "" if it can; then only amounts from elsewhere are
+    set.
     """
 
     cpu_shares: int | None = None

@@ -73,7 +73,7 @@ _PAGED: Final = (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMOR
 
 # --- what may be asked for ------------------------------------------------------------------------------------------
 def objection(knob: Knob, value: Value) -> str:
-    """Return why no kernel would accept this value (wrong type, out of range, an empty CPU list); "" if one may."""
+    """Return why no kernel would accept the value (wrong type, out of range, an empty CPU list); "" if one might."""
     spec = SPECS[knob]
     if knob in _V2_IO_KEY or knob in _CPU_LISTS:
         return _text_objection(knob, value)

@@ -171,8 +171,8 @@ def _narrower_than_granted(
 def sets_no_quotas(observation: Observation) -> bool:
     """Return whether the kubelet sets no CPU quotas (cpuCFSQuota: false), however it was configured.
 
-    The quotas of Burstable pods with a limit show it, because the agent neither adds nor removes a quota there. If no
-    such pod runs, the kubelet's configuration file decides.
+    The quotas of Burstable pods with a limit show it, because the agent neither adds nor removes quotas of such pods.
+    If no such pod runs, the kubelet's configuration file decides.
     """
     limited = False
     for pod in observation.pods:

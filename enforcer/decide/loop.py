@@ -163,7 +163,10 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
 
 
 def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
-    """Return the wants, but best effort's earlier ones where they are tighter: stale inputs must loosen no limit."""
+    """Return `wants`, with each want of `before` for best effort that the new wants would loosen or drop.
+
+    It is used while inputs are stale, which must not loosen any limit of best effort.
+    """
     chosen = {w.place: w for w in wants}
     groups, root = observation.groups(), observation.best_effort_root
     for old in before:

@@ -31,8 +31,8 @@ def class_of(pod: PodSpec) -> QosClass:
 def live(pod: PodSpec) -> bool:
     """Return whether containers of the pod may run: it has not ended.
 
-    They also run during the grace period of a pod that is being deleted; until its end its limits, placement and
-    exclusive CPUs stay in force.
+    They also run during the grace period of a pod that is being deleted; its limits, placement and exclusive CPUs stay
+    in force that long.
     """
     return pod.phase not in ENDED_PHASES
 

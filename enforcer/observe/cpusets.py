@@ -74,8 +74,9 @@ def overclaims(pod: PodSpec) -> bool:
 def kubelet_shared_cpus(pods: Iterable[PodReading], online: Cpus, ours: Container[Place]) -> Cpus:
     """Return the CPUs on which a kubelet that may assign CPUs lets pods without assigned CPUs run.
 
-    They are the CPUs of containers in Burstable and BestEffort pods, except cpusets that the agent set. The kubelet
-    keeps these off the CPUs of Guaranteed pods and, by a policy option, off reserved CPUs. No cpuset means every CPU.
+    They are the CPUs of the containers of Burstable and BestEffort pods, except cpusets that the agent set. The kubelet
+    keeps such containers off the CPUs of Guaranteed pods and, by a policy option, off reserved CPUs. An empty cpuset
+    means every CPU.
     """
     shared: Cpus = frozenset()
     for pod in pods:
@@ -89,7 +90,8 @@ def kubelet_shared_cpus(pods: Iterable[PodReading], online: Cpus, ours: Containe
 def has_own_cpus(pod: PodReading, node: NodeReading) -> bool:
     """Return whether a pod has exclusive CPUs, by its annotation or by the kubelet.
 
-    If the kubelet does not report it, the pod's cgroups show it: all other pods stay on `kubelet_shared`.
+    If the kubelet does not report its assignments, cgroups show them: only a pod with exclusive CPUs has a container
+    whose cpuset has no CPU of `node.kubelet_shared`.
     """
     if pod_assignment(pod.spec).cpus or pod.spec.key in node.kubelet_cpus:
         return True

@@ -37,7 +37,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Any further line of a recording: one tick; `policy` is the NodeSLO's spec if it changed, {} if there is none."""
+    """A line of a recording after the first: one tick. `policy` is the NodeSLO's spec if it changed, {} without one."""
 
     seen: Observation
     wants: tuple[Want, ...] = ()

@@ -116,10 +116,10 @@ class HookServers:
     async def ask(
         self, point: str, request: Callable[[], Any], take: Callable[[Any], None], seconds: float | None = None
     ) -> None:
-        """Call each server of the hook point, by file name; `request` builds each request, `take` receives each answer.
+        """Call each server of the hook point, in the order of their files' names.
 
-        `seconds` may shorten the time limit of each call. Raises `HookServerRefused` if a server with policy Fail does
-        not answer.
+        `request` builds each request, and `take` receives each answer. `seconds` may shorten the time limit of each
+        call. Raises `HookServerRefused` if a server with policy Fail does not answer.
         """
         limit = self._seconds if seconds is None else min(seconds, self._seconds)
         for server in self._servers:

@@ -114,7 +114,7 @@ def annotated_baselines(pod: PodSpec) -> Mapping[str, float]:
 def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSignal, float]:
     """Return the pod's interference signals that were measured in this tick.
 
-    If its own quota throttles the pod, its CPU signals are left out, because it then waits for itself.
+    CPU signals are left out if the pod is throttled by its own quota, because then it waits for itself.
     """
     group = pod.group
     if group is None:

@@ -1,23 +1,23 @@
-"""CPU burst: a latency-sensitive container may exceed its CPU limit for a moment, instead of being throttled.
+"""CPU burst: a latency-sensitive container may exceed its CPU limit for a short time instead of being throttled.
 
-There are two means, by the policy. `cpuBurst`: the kernel saves the quota that a container leaves unused (cpu.burst).
-`cfsQuota`: a throttled container gets a larger quota, step by step, while the CPUs that it shares with others are below
-the threshold.
+The policy has two means. `cpuBurst`: the kernel saves the quota that a container leaves unused, up to a buffer
+(cpu.burst). `cfsQuota`: the agent raises the quota of a throttled container step by step, while the share pool (the
+CPUs that containers share) is below its threshold.
 
-    buffer  = int(limit_cores * cpuBurstPercent / 100 * 100 ms), never above the quota: the kernel refuses that
-    quota   = now * 1.2 when throttled, now * 0.8 when it must come down; within [limit, limit * cfsQuotaBurstPercent %]
-    guard   : share pool = CPUs - requests of LSE and LSR pods; used = node's use - use of LSE, LSR and BE pods
-              used / pool >= threshold: all come down;  >= 0.9 threshold, or unknown: nobody goes up
-    limiter : saves (100 - use %) a second below 60 %, spends (use % - 100) above 100 %; no quota without savings;
-              its period is cfsQuotaBurstPeriodSeconds: -1 = no limiter, 0 = nothing can be saved, so no larger quota
+    buffer  = int(limit_cores * cpuBurstPercent / 100 * 100 ms), at most the quota: the kernel refuses more
+    quota   = now * 1.2 to raise it, now * 0.8 to lower it; always within [limit, limit * cfsQuotaBurstPercent %]
+    pool    : size = CPUs - requests of LSE and LSR pods; used = node's usage - usage of LSE, LSR and BE pods
+              used / size >= threshold: every quota is lowered; >= 0.9 threshold, or unknown: no quota is raised
+    limiter : below 60 % of its limit a container saves (100 - use %) a second, above 100 % it spends (use % - 100);
+              without savings its quota is lowered; cfsQuotaBurstPeriodSeconds: -1 = no limiter, 0 = no raised quota
 
 While the kubelet resizes a pod, its containers have their limits as quotas and no buffer: the kernel refuses a quota
 below the buffer, and on cgroup v1 a pod's quota below a container's.
 
-A pod's quota changes by as much as its containers' quotas. A limit is what the kubelet has granted (`decide.granted`),
-also for native sidecars and init containers; if it is not known, as during a resize, nothing changes. Source:
-Koordinator's koordlet, `cpuburst`. Pods of LSE, LSR and BE, pods with exclusive CPUs, ephemeral containers, and quotas
-that the node does not enforce are left alone.
+A pod's quota changes by as much as its containers' quotas. Limits are those that the kubelet has granted
+(`decide.granted`), also for native sidecars and init containers; if a limit is not known, nothing changes. LSE, LSR and
+BE pods, pods with exclusive CPUs, ephemeral containers, and quotas that the node does not enforce are not changed.
+Source: Koordinator's koordlet, `cpuburst`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class PodBase:
-    """The pod quota from which changes start, and the quota that the kubelet had granted then, in us per 100 ms."""
+    """The pod's quota from which changes are counted, and the quota that the kubelet granted then; us per 100 ms."""
 
     base: int
     granted: int
@@ -215,10 +215,10 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
-    """Return the limiter after this tick; `start` (0..1) is the share of its start capacity that a new limiter has.
+    """Return the limiter after this tick. A new limiter has the share START_SHARE x `start` (0..1) of its capacity.
 
-    Whole seconds are counted, and the rest of a second is carried to the next tick: ticks a little shorter than a
-    second would otherwise never spend.
+    Only whole seconds are counted; the rest of a second counts in the next tick. Otherwise ticks that are a little
+    shorter than a second would never spend anything.
     """
     period = strategy.cfs_quota_burst_period_seconds
     capacity = period * max(strategy.cfs_quota_burst_percent - 100, 0)

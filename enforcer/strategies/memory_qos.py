@@ -3,18 +3,18 @@
     min  = request * minLimitPercent // 100                 low = request * lowLimitPercent // 100, at least min
     high = request + (limit - request) * throttlingPercent // 100, whole pages, at least min      (containers only)
 
-The request is batch-memory for pods labelled BE, else the memory that the kubelet has granted (`decide.granted`); the
-node's allocatable replaces a missing limit. A pod gets min and low of what its containers need at once, native sidecars
-and init containers included. A QoS tier gets the sums of its pods, because the kernel protects a cgroup no more than
-its parents. A value of 0 percent, or a knob that the kernel lacks, is not written: the present value stays, even the
-kubelet's. A present value also stays if it protects more, or throttles earlier, than the policy's. Ephemeral
-containers, which have no amounts, are left alone. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
+The request is batch-memory for pods labelled BE, else the memory that the kubelet has granted (`decide.granted`). A
+missing limit counts as the node's allocatable. A pod's min and low are computed from the sum that its containers need
+at once, native sidecars and init containers included. A QoS tier gets the sums of its pods, because the kernel protects
+a cgroup no more than its parents. Ephemeral containers have no amounts and are not changed. The present value of a file
+stays, even the kubelet's, if the policy's value is 0 percent, if it protects less or throttles later than the present
+one, or if the kernel lacks the file. Source of formulas: Koordinator's koordlet, `cgroupreconcile`.
 
-Two rules are our additions. memory.high is never below max(request, usage * 1.05): a container that needs more than
-high progresses by kilobytes a second and can be neither entered nor ended. If it is throttled nevertheless
-(`high_events` rise while the memory in use reaches it) for two ticks, the limit is lifted for a while and reported: the
-kernel neither kills such tasks nor refuses the write. Unlike koordlet, the tiers do not get memory.oom.group, because
-one container out of memory would end every pod below.
+Two rules are our additions. First, memory.high is never below max(request, usage * 1.05): a container that needs more
+than memory.high runs extremely slowly, and nobody can enter or end it. If a container is throttled nevertheless in two
+successive ticks (its `high_events` rise while the memory in use reaches memory.high), the limit is lifted for a while
+and reported, because the kernel does not kill such a container. Second, the tiers do not get memory.oom.group as in
+koordlet, because then one container out of memory would end every pod of its tier.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ class Resctrl(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return groups of the enabled classes, and of pods that request one, which then leave their class's group."""
+        """Return a group for each enabled class, and one for each pod whose annotation requests its own group.
+
+        A pod with a group of its own is not in the group of its class.
+        """
         offers = observation.node.resctrl
         classes = {name: policy.classes.of(qos).resctrl_qos for qos, name in _GROUPS.items()}
         enabled = {name: qos for name, qos in classes.items() if qos.enable}

@@ -1,9 +1,9 @@
 """The queries for NodeMetric: seven per round, whatever the number of nodes. Pure.
 
-Node usage is that of the root cgroup (for memory its working set), or node_exporter's if the kubelet's root cgroup is
-not scraped. Rate windows span four scrapes, so that two lost ones leave a value; percentiles are of such short means.
-The sum over a node's containers is needed for the system's usage; pods are queried once per round, over the plain
-window.
+The usage of a node is that of its root cgroup (for memory the working set), or node_exporter's if the kubelet's root
+cgroup is not scraped. A rate's window spans four scrapes, so that a value remains if two are lost; percentiles are
+computed from these short means. The sum over a node's containers is needed for the system's usage. Pods are queried
+once per round.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ class Scene:
 def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, RangeQuery]]:
     """Yield the queries for one round of NodeMetric reports, each with its kind.
 
-    Node queries return samples on the grid, pod queries the mean of the last `plain_seconds` before its end.
+    Queries about nodes return samples on the grid `samples`. Queries about pods return one value at the end of that
+    grid: the mean over `plain_seconds`, or over a few scrapes if these take longer.
     """
     for part in _node_parts(scene):
         yield Ask(part.name), RangeQuery((part,), samples)

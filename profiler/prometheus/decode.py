@@ -386,8 +386,8 @@ def increases(counters: Floats) -> Floats:
     """Return the increases between samples of counters, from (n, T + 1) to (n, T): exact, unlike PromQL's increase().
 
     A smaller value is a reset: the increase is the new value. A counter that returns after a gap counts from its last
-    value. One that appears counts from zero if others were there before; at the history's start its increase is 0. Each
-    row combines all series of one counter (`_join_counters`).
+    value. A new counter counts from zero; but if no counter has a sample one step earlier (the history starts), its
+    increase is 0. Each row combines all series of one counter (`_join_counters`).
     """
     present = ~np.isnan(counters)
     position = np.where(present, np.arange(counters.shape[1]), 0)

@@ -81,7 +81,7 @@ PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
 
 
 def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
-    """Return the PromQL of these metrics' series at one time; of a series per possible state, only the true one.
+    """Return the PromQL of these metrics' series at one time; of one series per possible state, only the true one.
 
     The API server's object counts are limited to the required kinds.
     """

@@ -49,8 +49,8 @@ class RecordedTime:
 def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime | None:
     """Return when a recorder's values take precedence over Prometheus'; None if they never do.
 
-    `peak_seconds` is the rate window behind Prometheus' peaks, 0 if unknown. A recorder that was stopped stored the
-    slot that was open then, of which it saw only a part.
+    `peak_seconds` is the rate window behind Prometheus' peaks, 0 if unknown. The time ends when the recorder last
+    wrote, because the slot that was open then has only a part of its values.
     """
     if not status.until_seconds or 0 < peak_seconds < status.interval_seconds:
         return None

@@ -32,8 +32,9 @@ SCORED: Final = ("cpu", "memory")  # resources by which kube-scheduler's default
 class CounterKey(NamedTuple):
     """The pods that one counter counts: those that `selector` selects in `namespaces`, None for all namespaces.
 
-    With `holders` (a topology key), the pods with an anti-affinity term of this selector are counted. `staying` leaves
-    out pods that are being deleted: kube-scheduler's topology spread ignores them, its pod affinity does not.
+    With `holders` (a topology key), it counts the pods that have an anti-affinity term with this selector and key
+    instead. `staying` leaves out pods that are being deleted: kube-scheduler's topology spread ignores them, its pod
+    affinity does not.
     """
 
     namespaces: frozenset[str] | None
@@ -75,7 +76,8 @@ class PodClass:
 
     `columns` and `amounts` are the requested resources, `shape` an index for both; `scored` are the amounts of SCORED.
     `mask` is the index of the mask of usable nodes. `refusals` maps the text of a rule about nodes to the nodes that it
-    refuses; `counters` count such a pod; `avoided` are domain counts that must be 0 on its node.
+    refuses. `counters` are the indices of the counters that count such a pod, `avoided` those of domain counts that
+    must be 0 on its node.
     """
 
     example: SizedPod

@@ -396,8 +396,8 @@ def _answer(
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
     """Return why the node stays: its first pod that fits on no other node after a trial, and how many nodes refuse it.
 
-    If all of its pods fit, it is the first pod that finds no node when a further node fails. `final` is the state after
-    each trial, with the pods of the removable nodes placed.
+    If all of the node's pods fit elsewhere, the reason is the first pod that finds no node when a further node fails.
+    `final` is the state after each trial, with the pods of the removable nodes placed.
     """
     hardest, after = search.trials[0], None
     for trial, state in final:

@@ -160,8 +160,9 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
 def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     """Return the cluster with the pods that each still running workload had at the end of the usage history.
 
-    An autoscaler's changes since then affect neither the busiest moment nor the places of the other pods: newer pods do
-    not count, and ended ones count where they ran, with the present requests and rules of their template.
+    Newer pods are left out. Pods that have ended since then are added on their nodes, with the present requests and
+    rules of their template. So an autoscaler's changes since then affect neither the busiest moment nor other pods'
+    places.
     """
     recorded: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for gone_pod in moment.standing:
@@ -191,7 +192,7 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with unplaced pods added: those that a workload ran at the busiest moment beyond its pods now.
+    """Return the cluster with unplaced pods added: as many as each workload ran more at the busiest moment than now.
 
     They have the requests and rules of a running pod of the workload; if none runs, only their recorded requests.
     """

@@ -147,7 +147,6 @@ def _later_requests(
 
 
 def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | None) -> PodMarks:
-    """Return the facts about a pod that only autoscalers use."""
     in_force = _annotations_in_force(wire, objects.now_seconds)
     annotations = {key: text for key, text in in_force.items() if key in _READ_BY_AUTOSCALERS}
     local = []

@@ -152,7 +152,8 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     """Return "9 of 60 nodes could leave now, 1 more after the ready steps"; "" if the level was not computed.
 
-    At the level `now` it has only the first number; if that number is unknown, it has only the number of `level`.
+    The second number is left out for the level `now`. If the number for `now` is unknown, only that of `level` is
+    given.
     """
     now, size = report.at(RequestLevel.NOW).size, report.at(level).size
     if size is None:
@@ -166,7 +167,7 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 
 def batch_condition(sized: SizedLevel) -> str:
-    """Return a text with the numbers of removable nodes without batch pods and with them; "" if they keep no node."""
+    """Return a text with the removable nodes if batch pods run on lent capacity, and if they stay; "" if both agree."""
     if sized.size is None or sized.beside_batch is None:
         return ""
     size_text = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"

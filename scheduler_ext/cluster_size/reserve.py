@@ -129,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials that create all `pods` again, which have no node in `cluster`; what fails with all nodes is dropped."""
+    """Trials that place all `pods` of `cluster` (none has a node) anew; trials that fail with all nodes are dropped."""
 
     cluster: CompiledCluster
     pods: Sequence[int]
@@ -151,9 +151,10 @@ class Turnover:
         return cls(move_pods(cluster, nowhere), [*replaced.tolist(), *waiting], options, exemptions)
 
     def holds(self, alive: Flags) -> bool:
-        """Return whether every pod fits on the remaining nodes, and the reserve remains, once all pods are replaced.
+        """Return whether every trial places all pods on the `alive` nodes, and again after each failure of the reserve.
 
-        A trial in which a pod finds no place is made first at the next call.
+        A trial that also fails on all nodes of the cluster does not count. A trial that fails only on the `alive` nodes
+        is the first one that the next call makes, because it will probably fail again.
         """
         placements = 0
         for trial in tuple(self.trials):

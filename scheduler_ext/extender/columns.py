@@ -98,8 +98,6 @@ class NodeState:
 
 @dataclass(slots=True)
 class _PodSums:
-    """Sums over a node's pods."""
-
     delta: Pair = NOTHING
     estimated: Pair = NOTHING
     prod: Pair = NOTHING

@@ -195,10 +195,11 @@ def protected_nodes(
 def best_row_indices(
     snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now: Instant, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
-    """Return the indices of the rows that filter returns if all of them pass, in order.
+    """Return the indices, ascending, of the rows that filter returns; all `rows` have passed the rules.
 
-    These are all indices if the pod has its own preferences among nodes or load rules are off. For replicas, the best
-    of every zone are kept, so that the scheduler can still spread them. Nodes without a report are kept.
+    They are all rows if the pod has its own preferences among nodes or load rules are off, else the best by load. For
+    replicas, the best of every zone are kept, so that the scheduler can still spread them. Nodes without a report are
+    kept.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off

@@ -137,7 +137,6 @@ def begun(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: DeviceAlloc
 
 
 def _count_fitting_devices(devices: list[tuple[dict[str, int], int]], request: KindRequest) -> int:
-    """Return the number of devices that have the requested share free."""
     return sum(fits(amounts_on(request.share, memory_bytes), free) for free, memory_bytes in devices)
 
 

@@ -42,15 +42,16 @@ TRAIL: Final = 256  # changes of rows that are remembered: some seconds of a bus
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """The cluster at one time.
+    """The cluster at one time; each node has a row number, its place in `names` and in the last axis of all arrays.
 
-    `rows` and `index` give the row of a name, and of many. `columns` is (WIDTH, nodes). `ahead` is the p95 of each half
-    hour from `first_slot`, (2, SLOTS, nodes), NaN if unknown. `heads` and `quoted` are the bytes of the start of each
-    node's prioritize entry, and of its name as JSON. `guards` maps a node to the pods ("namespace/name") that get its
-    reserved capacity now, `placeholders` are by pod uid. `rooms` and `device_rooms` are free CPUs and devices of nodes
-    that publish them. `reserved` maps a node to its Reservations with capacity, `reserved_rows` is a mask (nodes,).
-    `taken_seconds` is the monotonic time of sending, `clock_ahead_seconds` how far the cluster's clock was ahead of the
-    machine's. `steps` is the number of changes of rows so far, `trail` the rows of each of the last changes.
+    `rows` and `index` find row numbers by name. `columns` is (WIDTH, nodes), by SnapshotColumn. `ahead` is the forecast
+    p95 of each half hour from `first_slot` on, (2, SLOTS, nodes), NaN if unknown. `heads` are the first bytes of each
+    node's entry in an answer to prioritize, `quoted` its name as JSON. `rooms` and `device_rooms` are free CPUs and
+    devices of nodes that publish them. `guards` maps a node to the pods ("namespace/name") to which its reserved
+    capacity is handed over now; `placeholders` are by pod uid. `reserved` maps a node to its Reservations with
+    capacity, `reserved_rows` marks such nodes. `taken_seconds` is the monotonic time at which this data was sent,
+    `clock_ahead_seconds` how far the cluster's clock was ahead of the machine's. `steps` is the number of updates so
+    far, `trail` the rows of the last ones.
     """
 
     names: tuple[str, ...] = ()

@@ -157,8 +157,6 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
 
 
 class _TreeRound:
-    """The admission run of one quota tree."""
-
     def __init__(
         self,
         tree: ElasticTree,

@@ -33,7 +33,7 @@ class QueueObstacle:
 class QueueUnit:
     """Pods that are admitted together, with their needs by quota; `firm_needs` are of those that may not be preempted.
 
-    A unit with an `obstacle` can never be admitted at present; it blocks no other unit and counts in no request. If
+    A unit with an `obstacle` cannot be admitted at present; it blocks no other unit and counts in no request. If
     `follows`, it is admitted only after the unit with which its gang starts.
     """
 

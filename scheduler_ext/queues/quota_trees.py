@@ -112,7 +112,6 @@ def with_trees(
 
 
 def _own_problem(quota: QuotaNode) -> str:
-    """Return what is invalid in a quota itself, or ""."""
     if quota.problem:
         return quota.problem
     for what, amounts in (("min", quota.minimum), ("max", quota.maximum), ("shared-weight", quota.shared_weight)):

@@ -99,18 +99,18 @@ def _fnv1a(text: str) -> str:
 
 @dataclass(frozen=True)
 class QueueView:
-    """All inputs of one decision of the queue controller.
+    """All inputs of one decision of the queue controller; times are Unix seconds.
 
-    `quotas` are by name, `gangs` by "namespace/name". `reservations` are those for gangs and those of plans.
-    `over_since` and `borrows_since` are Unix times, by quota, since which use exceeds runtime or min, as the last run
-    left them. `released` are UIDs of pods whose quota gate was removed but that the mirror still shows with it; they
+    `quotas` are by name, `gangs` by "namespace/name", and so are `native_groups` (Kubernetes' PodGroups; None if the
+    API server has no such kind). `reservations` are those for gangs and those of plans. The last run computed
+    `over_since` and `borrows_since`, the times since which a quota's use exceeds its runtime or its min, by quota.
+    `attempts` has, by the gang group's key, the number of failed attempts and the time before which the group is not
+    retried. `released` are UIDs of pods whose quota gate was removed but that the mirror still shows with it; they
     count as admitted. `evicted` are UIDs of pods that were, or may have been, evicted and that the mirror does not show
-    as ending yet. `evictions_refused` has, by UID, the Unix time before which an eviction is not retried; `attempts`
-    has, by the gang group's key, the number of failed attempts and the Unix time before which the group is not retried.
-    `ended_members` counts ended pods of PodGroups by (gang's key, phase, owner's UID). `native_groups` are Kubernetes'
-    PodGroups by "namespace/name", None if the API server has no such kind. `runs` are durations in seconds, ascending,
-    of ended pods by quota; None if they are not needed. `unreadable` are (object, reason) of objects that are left out.
-    `unmade` has why an object could not be created, by address.
+    as ending yet. `evictions_refused` has, by UID, the time before which an eviction is not retried. `ended_members` is
+    the number of ended pods of PodGroups by (gang's key, phase, owner's UID). `runs` has, by quota, the run times of
+    ended pods in seconds, ascending; None if they are not needed. `unreadable` are (object, reason) of objects that are
+    left out. `unmade` has, by an object's address, the reason why it could not be created.
     """
 
     now_seconds: float

@@ -245,10 +245,10 @@ PAUSE_SECONDS: Final = 1800.0  # a pod younger than this may have been moved jus
 class RoundArgs:
     """Arguments that rounds of both plugins use. `warnings` name the keys that were not recognised, with their paths.
 
-    A pod stays `pause_seconds` on the node that it moved to. A round moves at most `most_moves` pods, or the share of
-    `churn` if it is None. `resting` are workloads (NAMESPACE/KIND/NAME) that were moved, and `failed` UIDs of pods
-    whose move failed, a short time ago. Pods are being moved from or to `busy` nodes, so that their emptying does not
-    start.
+    A pod stays `pause_seconds` on the node that it moved to. A round moves at most `most_moves` pods; None means the
+    share of pods in `churn`. Pods of `resting` workloads (NAMESPACE/KIND/NAME) were moved a short time ago, and the
+    move of the `failed` pods (UIDs) failed a short time ago. The emptying of `busy` nodes does not start, because pods
+    are being moved from or to them.
     """
 
     migration: MigrationArgs = field(default_factory=MigrationArgs)

@@ -51,7 +51,7 @@ def claim_patch(pod: PodView, reservation: Reservation) -> Patch:
 def handing_patch(pod: PodView, node: str, policy: AllocatePolicy) -> Patch:
     """Return the patch that removes the gate and restricts the pod to the node, once its capacity there is free.
 
-    It must not come earlier: an affinity cannot be widened again, which a failed hand-over would need.
+    The patch must not be sent earlier, because a failed hand-over could not widen the affinity again.
     """
     operations = without_gate(pod.gates, pod.version)
     if (affinity := pin_affinity(pod.affinity, node, policy)) != pod.affinity:

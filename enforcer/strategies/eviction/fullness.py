@@ -2,22 +2,22 @@
 
     BEMemoryEvict                : as MemoryEvict, of pods labelled BE, threshold memoryEvictThresholdPercent (70);
                                    order: priority ascending, resident memory descending, name descending
-    CPUEvict, MemoryEvict        : use % (cut off) >= threshold; release = capacity * (use % - lower %) / 100
-    ...AllocatableEvict          : requested / allocatable of mid or of batch > threshold %;
-                                   release = requested - lower % * allocatable; allocatable 0 counts as 1
+    CPUEvict, MemoryEvict        : if use % (truncated) >= threshold, release capacity * (use % - lower %) / 100
+    ...AllocatableEvict          : if requested / allocatable of mid or of batch > threshold %,
+                                   release requested - lower % * allocatable; allocatable 0 counts as 1
     candidates                   : label eviction-enabled "true", priority <= the policy's threshold for it
     order                        : eviction-priority, priority, sub-priority ascending; then use (request) descending
 
-An unset lower bound is the threshold - 2, for allocatable 100 (or the threshold if that is less). A task without a
-threshold, or without the highest priority of pods that it may evict, is off. If the node does not offer a class at all
-(the manager withdraws mid and batch without fresh metrics), that is not the same as an allocatable of 0: no pod is
-evicted.
+If `lower` is not set, it is the threshold - 2; for ...AllocatableEvict it is 100, or the threshold if that is less. A
+task is off if its threshold, or the highest priority of pods that it may evict, is not set. A node that offers no mid
+or no batch resource at all (the manager withdraws them without fresh metrics) is not a node that offers 0: no pod is
+evicted for that class.
 
-A memory emergency does not wait for the cool-down: less than `memory_emergency_percent` is available, or, while usage
-is over the threshold, all memory would be used up within the cool-down at the rate of this tick. Otherwise the kernel
-would choose a victim without knowing which pods are batch. Memory usage is what the kernel does not count as available
-(MemAvailable), so page cache is not usage. The emergency is our addition. Source: Koordinator's koordlet, `cpuevict`
-and `memoryevict`.
+Evictions in a memory emergency do not wait for the cool-down, because the kernel would choose a victim without knowing
+which pods are batch. In an emergency, less than `memory_emergency_percent` is available; or usage is over the
+threshold, and all memory would be used up within the cool-down at the rate of this tick. Memory usage is what the
+kernel does not count as available (MemAvailable), so page cache is not usage. The emergency is our addition. Source:
+Koordinator's koordlet, `cpuevict` and `memoryevict`.
 """
 
 from __future__ import annotations

@@ -121,9 +121,9 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier evictions: the requested ones, and per resource the time of the last eviction before them.
+    """Earlier evictions: `told` are those requested, `last_seconds` has, per resource, the last eviction before them.
 
-    `leaving_since`: when each pod (by uid) was first seen to be deleted, by whatever client; monotonic seconds.
+    `leaving_since` has, by pod uid, when the pod was first seen to be deleted, by whatever client; monotonic seconds.
     """
 
     told: tuple[RequestedEviction, ...] = ()

@@ -1,14 +1,15 @@
-"""The CPUs on which best effort runs: few, whole cores first, spread over sockets, none of LSE pods. Pure.
+"""The CPUs on which best effort runs: few, whole cores first, spread over sockets, no CPU of LSE pods. Pure.
 
-    count = max(ceil(target / 1 core), 2), growing by at most ceil(10 % of all CPUs) a round; shrinking at once
-    from CPUs of LSR pods: count * lsr // (lsr + others); the rest from the others
-    each: pairs of hyper-threads in turn over (NUMA node, socket), largest first, ties by the lowest CPU; inside by
-          core, then CPU; single threads once fewer than two are wanted (in turn from the bucket after the last pair's)
-          or no pair is left (from the first bucket)
+    count   : max(ceil(target / 1 core), 2); it grows by at most ceil(10 % of all CPUs) a tick, and shrinks at once
+    LSR     : count * lsr // (lsr + others) of these are CPUs of LSR pods, the rest are others (of the usable CPUs)
+    pairs   : in each of the two sets, a pair of hyper-threads from every bucket (NUMA node, socket) in turn, largest
+              bucket first, at equal size by the lowest CPU; inside a bucket by core, then CPU
+    singles : single CPUs from the buckets in turn for an odd number (from the bucket after the last pair's on), or
+              if no pair is left (from the first bucket on)
 
-Source: Koordinator's koordlet, `cpusuppress`, with two differences: without any LSR or other CPU Koordinator divides by
-zero, and with fewer CPUs than wanted it gives none, which the kernel refuses for a group with processes. Here best
-effort then gets the CPUs that there are, and `Choice.short` says so.
+Source: Koordinator's koordlet, `cpusuppress`. There are two differences. Without any LSR or other CPU Koordinator
+divides by zero. With fewer CPUs than wanted it chooses none, which the kernel refuses for a cgroup with processes; here
+best effort gets the CPUs that there are, and `Choice.short` says so.
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], 
     """Return the PromQL that compares pods with their containers over a day, for a range of namespaces.
 
     It is to be evaluated at the day's end, the inventory's time. Of several series of one row, as from two replicas of
-    Prometheus, the highest counts. CPU series of one core each are added, except with a total beside them.
+    Prometheus, the highest counts. CPU series of single cores are added, unless the container has a series of their
+    total.
     """
     # Windows for the longest scrape interval of any series in the day: none may look idle
     own, rates = (*of_labels(labels), *shard.matchers()), server.slowest_in(*day)
@@ -161,7 +162,7 @@ def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
     """Return the inventory with each pod's comparison from the answer to `question`; young pods are not compared yet.
 
-    `node_names` maps addresses to nodes. A swapping node whose name it lacks may be any node.
+    `node_names` maps addresses to nodes. If a node that swaps cannot be named, every node counts as one that may swap.
     """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}

@@ -101,8 +101,8 @@ def quotas(state: State) -> tuple[Quota, ...]:
 def kinds_with_own_annotations(state: State) -> frozenset[str]:
     """Return the kinds for which any annotation of cotenant.dev is exported.
 
-    A series without one proves nothing: kube-state-metrics before 2.10 has an empty one for each object even without an
-    allow-list, and an allow-list may contain other annotations only.
+    A series without such an annotation proves nothing: kube-state-metrics before 2.10 exports one without annotations
+    for each object even without an allow-list, and an allow-list may contain other annotations only.
     """
     return frozenset(
         kind for metric, (kind, _) in ANNOTATED.items() for x, _ in state[metric] if any(k.startswith(_OURS) for k in x)

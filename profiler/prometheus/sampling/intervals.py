@@ -160,11 +160,11 @@ def windows_of_hour(series: str) -> str:
 
 
 def slowly_sampled(series: str) -> str:
-    """Return the PromQL of the sample count in three hours of series that have no sample in some five minutes of each.
+    """Return the PromQL of the sample count in the last three hours, of series scraped less often than every 5 minutes.
 
-    The number of five-minute stretches with a sample is counted: it is the number of samples, since slow series have at
-    most one in a stretch. The hours are the last three of 61 minutes, counted from 1970: so they are adjacent, and the
-    server reads each sample once.
+    An hour here is 12 stretches of 305 seconds, counted from 1970, so that hours are adjacent and the server reads each
+    sample once. A series is slow if each hour has stretches with a sample and stretches without. It has at most one
+    sample in a stretch, so the stretches with a sample are counted.
     """
     stretches = f"count_over_time({series}[{_of_borders(_STRETCH_SECONDS)}])"
     hour = f"count_over_time({stretches}[{_SLOW_HOUR_SECONDS - 1}s:{_STRETCH_SECONDS}s])"
@@ -231,7 +231,7 @@ def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
 def with_slow(
     hourly: Mapping[int, Mapping[int, int]], slow: Mapping[int, Mapping[int, int]]
 ) -> dict[int, dict[int, int]]:
-    """Return by hour's end the number of series by scrape interval, with the slow series that were counted around it.
+    """Return the number of series by scrape interval for each hour's end, with the slow series counted near that hour.
 
     A count of slow series applies to the hours up to the neighbouring counts.
     """
@@ -246,8 +246,8 @@ def with_slow(
 def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[RateSpan, ...]:
     """Return spans of UTC days with the scrape intervals seen in any hour of the span, oldest first.
 
-    `hourly` is the result of `with_slow`. A day without data is read at the usual interval, which is not mixed with
-    others where it was not seen.
+    `hourly` is the result of `with_slow`. `usual` is the interval with which days without data are read, and only
+    these.
     """
     days: dict[int, set[int]] = defaultdict(set)
     for end, counts in hourly.items():
@@ -293,7 +293,7 @@ RESOLUTION_SECONDS: Final = FIVE_MINUTES_SECONDS
 def raw_start_seconds(hourly: Mapping[int, Mapping[int, int]]) -> int | None:
     """Return the start of the first hour in which any series has raw samples throughout; None if there is none.
 
-    `hourly` is the result of `with_slow`: by hour's end, series by scrape interval.
+    `hourly` is the result of `with_slow`: the number of series by scrape interval for each hour's end.
     """
     hours_seen = [end for end, counts in hourly.items() if counts]
     return min(hours_seen) - HOUR_SECONDS if hours_seen else None

@@ -269,7 +269,6 @@ class _MixSearch:
 
 
 def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
-    """Return the cheapest of the mixes found from all starts."""
     progress.stage("Try mixes of machine types", 0)
     starts = _starts(question, solved)
     most = np.max([start for _, start in starts], axis=0)

@@ -133,7 +133,6 @@ class NodeTable:
         self._other_placeholders |= any(placeholder is not None for placeholder in placeholders)
 
     def _touch(self, node: str) -> None:
-        """Mark a node whose pods have changed."""
         self._changed.add(node)
         self._hardware.add(node)
 

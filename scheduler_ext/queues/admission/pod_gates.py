@@ -97,7 +97,8 @@ def add_queue_gates(
 def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaProfile], namespace: str) -> Json:
     """Return a new pod that requires the nodes of its quota's tree, as Koordinator's webhook does.
 
-    It is unchanged if it requires them already, or if it never waits, such as a DaemonSet's pod, which keeps its node.
+    A pod is unchanged if it requires these nodes already, or if it may not be gated, as a DaemonSet's pod, which is
+    bound to its node.
     """
     quota = _quota(quotas, namespace, pod["metadata"].get("labels") or {})
     profile = None

@@ -82,8 +82,6 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
 
 
 class _GangRound:
-    """One run over all gang groups."""
-
     def __init__(self, view: QueueView, settings: QueueSettings) -> None:
         self.view, self.settings, self.now = view, settings, view.now_seconds
         self.attempts = dict(view.attempts)

@@ -33,17 +33,17 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class QueuePod(PodState):
-    """A pod that has not ended, with the fields that queues need.
+    """A pod that has not ended, with the fields that queues need; times are Unix seconds.
 
-    `version` is the resourceVersion that patches test. `quota` is the name of its quota, `gang` the "namespace/name" of
-    its gang, "" for none. `placement` is kept only while it has no node. `placeholder` is True if it only reserves
-    capacity, `missed` if it was not gated at its creation, so that it counts as used and is never evicted for its
-    quota. `declared_gang` is the gang that its annotations define. `handed_over` is True if it got reserved capacity
-    (annotation reservation-allocated). `scheduling_group` is the Kubernetes PodGroup that it names. `preempts`: its
-    preemptionPolicy allows preemption. `started_seconds` is Unix time. `ends`: it ends by itself (restartPolicy is not
-    Always), at the latest `deadline_seconds` after its start. `gone_by_seconds` is the Unix time at which the grace
-    period of its deletion ends. `owner_uid` is that of a gang member's controller. `identity` is kept only while a
-    Reservation's gate is on a pod of no gang.
+    `version` is the resourceVersion that patches test. `quota` is the name of the pod's quota, `gang` the
+    "namespace/name" of its gang, "" for none. `declared_gang` is the gang that its annotations define,
+    `scheduling_group` the Kubernetes PodGroup that it names, and `owner_uid` the UID of a gang member's controller. A
+    `placeholder` only reserves capacity. A `missed` pod was not gated at its creation, so that it counts as used and is
+    never evicted for its quota. A pod that was `handed_over` got reserved capacity (annotation reservation-allocated).
+    `preempts` says whether its preemptionPolicy allows preemption. A pod that `ends` does so by itself (restartPolicy
+    is not Always), at most `deadline_seconds` after its start. `gone_by_seconds` is the end of the grace period of its
+    deletion. `placement` is None once the pod has a node. `identity` is kept only while a pod without a gang has a
+    Reservation's gate.
     """
 
     namespace: str

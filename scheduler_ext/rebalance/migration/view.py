@@ -21,7 +21,8 @@ Key = tuple[str, str]
 class EvictionRefusal:
     """A refused eviction: until which Unix time it is not retried, the API server's message, and whether it is final.
 
-    A final refusal is not retried: a missing right, a cluster rule or an object causes it.
+    A final refusal is not retried: a missing right, a cluster rule, an invalid request or two budgets over a pod cause
+    it.
     """
 
     until_seconds: float
@@ -33,10 +34,10 @@ class EvictionRefusal:
 class MigrationView:
     """All inputs of one decision about PodMigrationJobs.
 
-    `pods` are those that have not ended, by (namespace, name). `evictions_refused` are by pod, until they are retried.
-    `evictions_now` is how many evictions the rate limit permits now, `most_per_hour` the limit of any hour. Until
-    `served_until_seconds` some manager promises to hand over capacity. A pod stays `pause_seconds` on the node it moved
-    to.
+    `pods` are those that have not ended, by (namespace, name). `evictions_refused` has, by pod, refusals until their
+    eviction is retried. `evictions_now` is how many evictions the rate limit permits now, `most_per_hour` the limit of
+    any hour. A manager promises to hand over capacity until `served_until_seconds`. A pod stays `pause_seconds` on the
+    node that it moved to.
     """
 
     jobs: Sequence[MigrationJob] = ()
@@ -78,7 +79,7 @@ class MigrationView:
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:
-        """Return exactly the pod of a job; None if it is gone or replaced. A job without a UID means an older pod."""
+        """Return the pod of a job; None if it is gone or replaced. Without a UID the job means a pod older than it."""
         pod = self.pods.get(job.pod_key)
         if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
             return None

@@ -299,7 +299,6 @@ def _policy(policy: Any, what: str) -> AllocatePolicy:
 
 
 def _owner(body: Any, what: str) -> Owner:
-    """Parse one entry of spec.owners."""
     entry = object_of(body, what)
     chosen = entry.get("labelSelector")
     reference, controller = entry.get("object"), entry.get("controller")

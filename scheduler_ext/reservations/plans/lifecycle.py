@@ -105,9 +105,10 @@ class PlanObservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """The result of a step: the status to write, and for how many pods capacity is wanted (`want`) and unused (`free`).
+    """The result of a step: the status to write, and for how many pods to reserve, both at most what was approved.
 
-    `want` includes the pods that run. If `free` is 0, all unused capacity is released. Both are within the approval.
+    `want` counts all pods, those that run included; `free` those whose capacity is unused. If `free` is 0, all unused
+    capacity is released.
     """
 
     status: PlanStatus
