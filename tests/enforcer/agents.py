@@ -45,7 +45,7 @@ class Running:
     folder: Path
     policy: str = SUPPRESS
     settings: Mapping[str, object] = field(default_factory=dict)
-    words: Sequence[str] = ("--write",)
+    options: Sequence[str] = ("--write",)
     environment: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
     """Group of the tree that the agent itself runs in; empty: where the test runs."""
@@ -59,7 +59,7 @@ class Running:
         self.folder.mkdir(exist_ok=True)
         self.node.write_pods(self.folder / "pods.json")
         self.policy_file.write_text(self.policy)
-        given = {
+        defaults = {
             "enforcer.cgroup_base": self.node.base,
             "enforcer.state_dir": self.folder / "state",
             "enforcer.policy_file": self.policy_file,
@@ -69,9 +69,9 @@ class Running:
             "enforcer.pod_resources_socket": "",
             "telemetry.health_port": self.port,
         }
-        words = [w for k, v in {**given, **self.settings}.items() for w in ("--set", f"{k}={v}")]
+        overrides = [w for k, v in {**defaults, **self.settings}.items() for w in ("--set", f"{k}={v}")]
         log = (self.folder / "agent.log").open("ab")
-        command = [*self.before, sys.executable, "-m", "cotenant.enforcer", *self.words, *words]
+        command = [*self.before, sys.executable, "-m", "cotenant.enforcer", *self.options, *overrides]
         options: dict[str, Any] = {
             "stdout": log,
             "stderr": log,
@@ -102,8 +102,8 @@ class Running:
     def ask(self, path: str) -> tuple[int, str]:
         """Status and body of its server; (0, "") while there is none."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
-                return answer.status, answer.read().decode()
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
+                return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
         except OSError:

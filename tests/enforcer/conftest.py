@@ -16,9 +16,9 @@ def subtree() -> Iterator[Subtree]:
     """An own subtree of the machine's cgroup v1 hierarchies."""
     if reason := why_not():
         pytest.skip(f"REAL CGROUPS NOT TESTED: {reason}")
-    made = Subtree()
-    yield made
-    made.close()
+    own_subtree = Subtree()
+    yield own_subtree
+    own_subtree.close()
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ PROGRAMS = ("ip", "tc", "nft")
 
 def missing() -> str:
     """Why namespaces cannot be had here, or ""."""
-    gone = [name for name in PROGRAMS if shutil.which(name) is None]
-    if gone:
-        return f"programs are missing: {', '.join(gone)} (packages iproute2, nftables)"
+    absent = [name for name in PROGRAMS if shutil.which(name) is None]
+    if absent:
+        return f"programs are missing: {', '.join(absent)} (packages iproute2, nftables)"
     if geteuid() != 0:
         return "network namespaces need root"
     process = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
@@ -47,14 +47,14 @@ class Network:
 
     def sent(self) -> dict[str, int]:
         """Packets by class of the uplink so far."""
-        found, current = {}, ""
+        bytes_sent, current = {}, ""
         for line in self.execute(["tc", "-s", "class", "show", "dev", self.uplink]).splitlines():
-            words = line.split()
-            if words[:2] == ["class", "htb"]:
-                current = words[2]
-            elif words[:1] == ["Sent"]:
-                found[current] = int(words[3])
-        return found
+            fields = line.split()
+            if fields[:2] == ["class", "htb"]:
+                current = fields[2]
+            elif fields[:1] == ["Sent"]:
+                bytes_sent[current] = int(fields[3])
+        return bytes_sent
 
 
 def run(command: list[str], text: str = "") -> str:
@@ -66,25 +66,25 @@ def run(command: list[str], text: str = "") -> str:
 def network() -> Iterator[Network]:
     """Made and unmade."""
     names = [f"cotenant-{getpid()}-{part}" for part in ("pod", "node", "peer")]
-    found = Network(*names)
+    net = Network(*names)
     try:
         for name in names:
             run(["ip", "netns", "add", name])
             run(["ip", "-n", name, "link", "set", "lo", "up"])
-        _pair(found.pod, "eth0", "10.9.1.2", (found.node, "topod", "10.9.1.1"))
-        _pair(found.node, found.uplink, "10.9.2.1", (found.peer, "eth0", "10.9.2.2"))
-        run(["ip", "-n", found.pod, "route", "add", "default", "via", "10.9.1.1"])
-        run(["ip", "-n", found.peer, "route", "add", "default", "via", "10.9.2.1"])
-        run(["ip", "netns", "exec", found.node, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
-        yield found
+        _pair(net.pod, "eth0", "10.9.1.2", (net.node, "topod", "10.9.1.1"))
+        _pair(net.node, net.uplink, "10.9.2.1", (net.peer, "eth0", "10.9.2.2"))
+        run(["ip", "-n", net.pod, "route", "add", "default", "via", "10.9.1.1"])
+        run(["ip", "-n", net.peer, "route", "add", "default", "via", "10.9.2.1"])
+        run(["ip", "netns", "exec", net.node, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1"])
+        yield net
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def _pair(one: str, name: str, address: str, other: tuple[str, str, str]) -> None:
+def _pair(inside: str, name: str, address: str, other: tuple[str, str, str]) -> None:
     where, far, far_address = other
-    run(["ip", "-n", one, "link", "add", "name", name, "type", "veth", "peer", "name", far, "netns", where])
-    for space, device, ip in ((one, name, address), (where, far, far_address)):
+    run(["ip", "-n", inside, "link", "add", "name", name, "type", "veth", "peer", "name", far, "netns", where])
+    for space, device, ip in ((inside, name, address), (where, far, far_address)):
         run(["ip", "-n", space, "address", "add", f"{ip}/24", "dev", device])
         run(["ip", "-n", space, "link", "set", device, "up"])

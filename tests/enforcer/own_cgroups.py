@@ -60,9 +60,9 @@ class Subtree:
 
     def hierarchy(self, open_limit: int | None = None) -> Hierarchy:
         """Ours, bounded by the subtree; closed in the end."""
-        found = Hierarchy(ROOT, self.base, open_limit)
-        self._hierarchies.append(found)
-        return found
+        new_hierarchy = Hierarchy(ROOT, self.base, open_limit)
+        self._hierarchies.append(new_hierarchy)
+        return new_hierarchy
 
     def folder(self, controller: str, path: str = "") -> Path:
         return ROOT / controller / self.base / path

@@ -58,12 +58,12 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """kind: main, sidecar, init or ephemeral; granted: by the kubelet; asked: in the spec, after a resize."""
+    """kind: main, sidecar, init or ephemeral; granted: by the kubelet; after_resize: in the spec."""
 
     name: str
     kind: str
     granted: Amounts = Amounts()
-    asked: Amounts | None = None
+    after_resize: Amounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,14 @@ class PodPlan:
         each = [self.own] if self.own else [c.granted for c in self.of("main", "sidecar", "init")]
         if not any((a.cpu_request, a.cpu_limit, a.memory_request, a.memory_limit) != (0, 0, 0, 0) for a in each):
             return "BestEffort"
-        whole = all(0 < a.cpu_limit == a.cpu_request and 0 < a.memory_limit == a.memory_request for a in each)
-        return "Guaranteed" if whole else "Burstable"
+        guaranteed = all(0 < a.cpu_limit == a.cpu_request and 0 < a.memory_limit == a.memory_request for a in each)
+        return "Guaranteed" if guaranteed else "Burstable"
 
-    def manifest(self, asked: bool = False, **template: Any) -> dict[str, Any]:
-        """To be created with what will be granted; asked: with what is asked for after the resize."""
+    def manifest(self, after_resize: bool = False, **template: Any) -> dict[str, Any]:
+        """To be created with what will be granted; after_resize: with what is asked for after the resize."""
         groups: dict[str, list[dict[str, Any]]] = {"containers": [], "initContainers": [], "ephemeralContainers": []}
         for container in self.containers:
-            amounts = (container.asked or container.granted) if asked else container.granted
+            amounts = (container.after_resize or container.granted) if after_resize else container.granted
             body = {"name": container.name, "resources": amounts.body(), **template}
             if container.kind == "sidecar":
                 body["restartPolicy"] = "Always"
@@ -117,19 +117,19 @@ class PodPlan:
 
     def shown(self) -> dict[str, Any]:
         """As the API server shows it while the kubelet runs it."""
-        pod = self.manifest(asked=True)
+        pod = self.manifest(after_resize=True)
         pod["metadata"] |= {"namespace": "matrix", "uid": self.uid}
         pod["spec"]["priority"] = BANDS[self.qos]
         keys = {"main": "containerStatuses", "ephemeral": "ephemeralContainerStatuses"}
         status: dict[str, Any] = {"phase": "Running", "qosClass": self.kube_qos}
         for container in self.containers:
             resources = container.granted.body()
-            said: dict[str, Any] = {"name": container.name, "resources": resources}
+            report: dict[str, Any] = {"name": container.name, "resources": resources}
             if container.kind != "ephemeral":
-                said["allocatedResources"] = resources.get("requests", {})
+                report["allocatedResources"] = resources.get("requests", {})
             if container.name in self.running:
-                said |= {"containerID": f"containerd://{self.container_id(container.name)}", "state": {"running": {}}}
-            status.setdefault(keys.get(container.kind, "initContainerStatuses"), []).append(said)
+                report |= {"containerID": f"containerd://{self.container_id(container.name)}", "state": {"running": {}}}
+            status.setdefault(keys.get(container.kind, "initContainerStatuses"), []).append(report)
         if self.resize in ("Infeasible", "Deferred"):
             status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": self.resize}]
         elif self.resize:
@@ -217,10 +217,10 @@ def _resized(draw: random.Random, sizes: Sizes, plan: PodPlan, name: str, state:
     huge = {"Infeasible": sizes.infeasible, "Deferred": sizes.deferred}.get(state)
     half = draw.random() < 0.5
 
-    def asked(one: Container) -> Container:
-        old, share = one.granted, one.granted.cpu_limit // max(one.granted.cpu_request, 1)
+    def asked(container: Container) -> Container:
+        old, share = container.granted, container.granted.cpu_limit // max(container.granted.cpu_request, 1)
         cpu = huge or (max(old.cpu_request // 2, 1) if half else old.cpu_request * 2)
-        return replace(one, asked=replace(old, cpu_request=cpu, cpu_limit=cpu * share))
+        return replace(container, after_resize=replace(old, cpu_request=cpu, cpu_limit=cpu * share))
 
     return replace(plan, resize=state, containers=tuple(asked(c) if c.name == name else c for c in plan.containers))
 
@@ -229,7 +229,7 @@ def after(plan: PodPlan) -> PodPlan:
     """With what the kubelet has granted once it carried the resize out."""
     if plan.resize != "InProgress":
         return plan
-    done = tuple(replace(c, granted=c.asked or c.granted, asked=None) for c in plan.containers)
+    done = tuple(replace(c, granted=c.after_resize or c.granted, after_resize=None) for c in plan.containers)
     return replace(plan, containers=done, resize="")
 
 
@@ -249,7 +249,7 @@ class CgroupValues:
     def beyond(self, bound: CgroupValues) -> bool:
         """Whether it lets more quota or memory through than the other; a limit that is not there lets all."""
         pairs = ((self.quota, bound.quota), (self.memory, bound.memory))
-        return any(given != NONE and (mine == NONE or mine > given) for mine, given in pairs)
+        return any(granted != NONE and (mine == NONE or mine > granted) for mine, granted in pairs)
 
 
 def kubelet_values(plan: PodPlan) -> dict[str, CgroupValues]:

@@ -99,7 +99,7 @@ def node(cpus: int = 4, millicores: float | None = None, **others: Any) -> NodeR
     return NodeReading("n1", processors, 8 * GIB, 4 * GIB, CpuUse(millicores), **facts)
 
 
-def seen(
+def observation_of(
     *pods: PodReading, machine: NodeReading | None = None, at: float = 0.0, supported: frozenset[Knob] = EVERY_KNOB
 ) -> Observation:
     """One moment."""

@@ -29,7 +29,7 @@ from cotenant.enforcer.report.acts import (
 from cotenant.enforcer.report.status import ActionRecord, stamp
 from cotenant.enforcer.settings import BestEffortSettings, EnforcerSettings
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
-from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
+from tests.enforcer.readings import TIERS, KubeQos, container, node, observation_of, pod, policy
 
 TIER = TIERS[KubeQos.BEST_EFFORT]
 ON = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
@@ -124,7 +124,7 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
 def test_a_sample_says_who_uses_the_cpu_and_what_best_effort_is_held_to() -> None:
     web = pod("web", container(cpu=CpuUse(1500.0)), cpu=CpuUse(1500.0))
     batch = pod("etl", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(900.0))
-    moment = seen(web, batch, machine=node(4, 2600.0))
+    moment = observation_of(web, batch, machine=node(4, 2600.0))
     rules = policy(ON)
     decided, _ = decide(moment, rules, Memory(), strategies_of(), Ages())
     sample = sample_of(moment, decided)
@@ -134,17 +134,17 @@ def test_a_sample_says_who_uses_the_cpu_and_what_best_effort_is_held_to() -> Non
 
 
 def test_without_a_figure_of_the_machine_or_a_policy_there_is_no_target() -> None:
-    unknown = sample_of(seen(machine=node(4, None)), TickDecision(mode=AgentMode.ACT))
+    unknown = sample_of(observation_of(machine=node(4, None)), TickDecision(mode=AgentMode.ACT))
     assert (unknown.others, unknown.best_effort, unknown.target, unknown.limit) == (None, None, None, None)
-    assert sample_of(seen(machine=node(4, 100.0)), TickDecision(mode=AgentMode.RELEASE)).target is None
+    assert sample_of(observation_of(machine=node(4, 100.0)), TickDecision(mode=AgentMode.RELEASE)).target is None
 
 
 def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
     """While weight decides (threshold 100), with a forecast, and with what interference leaves."""
     web = pod("web", container(cpu=CpuUse(1500.0)), cpu=CpuUse(1500.0))
-    moment = seen(web, machine=node(4, 1500.0))
-    whole = {"resourceUsedThresholdWithBE": {**ON["resourceUsedThresholdWithBE"], "cpuSuppressThresholdPercent": 100}}
-    decided, _ = decide(moment, policy(whole), Memory(), strategies_of(), Ages())
+    moment = observation_of(web, machine=node(4, 1500.0))
+    higher = {"resourceUsedThresholdWithBE": {**ON["resourceUsedThresholdWithBE"], "cpuSuppressThresholdPercent": 100}}
+    decided, _ = decide(moment, policy(higher), Memory(), strategies_of(), Ages())
     # at 100 % weight decides: all of the machine, where the plain formula says 4000 - 1500
     assert sample_of(moment, decided).target == best_effort_limit_millicores(moment, decided.wants) == 4000
     ahead = NodeForecast(0.0, 1e10, q95_cpu_millicores=(1500, 2000), step_seconds=10**9)
@@ -168,7 +168,7 @@ def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:
         Want("b", Knob.CPU_QUOTA, 60_000, Level.CONTAINER, "cpu-burst", "", back_to=50_000),
         Want("p", Knob.CPU_QUOTA, 999_999, Level.POD, "cpu-burst", "", back_to=1),
     )
-    sample = sample_of(seen(machine=node(4, 100.0)), TickDecision(wants, mode=AgentMode.ACT))
+    sample = sample_of(observation_of(machine=node(4, 100.0)), TickDecision(wants, mode=AgentMode.ACT))
     # 3 CPUs, or 2.5 by quota; 0.2 + 0.1 cores granted, the pod's own quota is not counted again.
     assert sample.limit == 2500 and sample.burst == pytest.approx(300)
 
@@ -182,22 +182,22 @@ def strategies_of() -> Any:
 
 def test_changes_of_decisions_are_told_as_a_dry_run_would() -> None:
     web = pod("web", container(), knobs={Knob.MEMORY_LOW: 0})
-    moment = seen(web)
+    moment = observation_of(web)
     path = web.group.path if web.group else ""
     want = Want(path, Knob.MEMORY_LOW, 5, Level.POD, "memory-qos", "why")
     leaves = Evict("default", "web", "u-web", "MemoryEvict", "full")
-    told = list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), {}, (leaves,)))
-    assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(record, "n1") for record, _ in told)] == [
+    changed = list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), {}, (leaves,)))
+    assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(record, "n1") for record, _ in changed)] == [
         ("MemoryProtected", "default/web", "0", "5", True),
         ("WouldEvict", "default/web", "", "", True),
     ]
-    kept = {(path, Knob.MEMORY_LOW): want}
-    assert not list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), kept))
-    (back,) = changes(moment, TickDecision(mode=AgentMode.ACT), kept)
+    held_values = {(path, Knob.MEMORY_LOW): want}
+    assert not list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), held_values))
+    (back,) = changes(moment, TickDecision(mode=AgentMode.ACT), held_values)
     assert back[0].outcome == "restored" and act_of(back[0], "n1").holds is False
 
 
 def test_a_finding_that_stays_is_told_once_a_minute() -> None:
     verdicts, finding = Verdicts(), Verdict("n1", "Stale", "12 s", warning=True)
-    numbers = [len(list(verdicts.news([finding], seen(at=float(at))))) for at in (0, 1, 59, 60, 61)]
+    numbers = [len(list(verdicts.news([finding], observation_of(at=float(at))))) for at in (0, 1, 59, 60, 61)]
     assert numbers == [1, 0, 0, 1, 0]

@@ -49,8 +49,8 @@ def silent_server() -> Iterator[int]:
         try:
             yield int(server.getsockname()[1])
         finally:
-            for one in taken:
-                one.close()
+            for connection in taken:
+                connection.close()
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_everything_goes_back_before_the_agent_waits_for_an_api_server_that_hang
 
 
 @pytest.fixture
-def held(subtree: Subtree, tmp_path: Path) -> Iterator[tuple[Subtree, Path]]:
+def held_tier(subtree: Subtree, tmp_path: Path) -> Iterator[tuple[Subtree, Path]]:
     """A tier that an agent holds at 5 % of a core, and the agent's folder."""
     subtree.make(f"{BE}/pod1")
     with OriginalValues(tmp_path, "b") as journal:
@@ -89,9 +89,9 @@ def held(subtree: Subtree, tmp_path: Path) -> Iterator[tuple[Subtree, Path]]:
 
 
 def test_a_watchdog_that_finds_the_note_damaged_leaves_word_of_it_for_the_next_agent(
-    held: tuple[Subtree, Path],
+    held_tier: tuple[Subtree, Path],
 ) -> None:
-    subtree, folder = held
+    subtree, folder = held_tier
     (folder / FILE).write_text("{")
     assert restore(WatchedAgent(folder, "b", 1.0), subtree.hierarchy()) == []  # it sees no pods and cannot know better
     observer = Observer(subtree.hierarchy(), Layout())
@@ -103,9 +103,9 @@ def test_a_watchdog_that_finds_the_note_damaged_leaves_word_of_it_for_the_next_a
         assert journal.damaged == ""  # once is enough
 
 
-def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held: tuple[Subtree, Path]) -> None:
+def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held_tier: tuple[Subtree, Path]) -> None:
     """As on a disk that the kernel made read-only because of an error."""
-    subtree, folder = held
+    subtree, folder = held_tier
     lock = str(folder / LOCK)
     with OriginalValues(folder, "b") as journal:
         if subprocess.run(["chattr", "+i", lock], capture_output=True, check=False).returncode:
@@ -114,12 +114,14 @@ def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held: 
             done = Applier(subtree.hierarchy(), journal, dry_run=False).restore()
         finally:
             subprocess.run(["chattr", "-i", lock], check=True)
-    assert [one.outcome for one in done] == ["restored"]
+    assert [outcome.outcome for outcome in done] == ["restored"]
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "-1"
 
 
-def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back(held: tuple[Subtree, Path]) -> None:
-    subtree, folder = held
+def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back(
+    held_tier: tuple[Subtree, Path],
+) -> None:
+    subtree, folder = held_tier
     hierarchy = subtree.hierarchy()
     with OriginalValues(folder, "b") as journal:
         applier = Applier(hierarchy, journal, dry_run=False)
@@ -127,7 +129,7 @@ def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back
         assert hierarchy.open_files
         with none_left():
             done = applier.restore()
-    assert [one.outcome for one in done] == ["restored"]
+    assert [outcome.outcome for outcome in done] == ["restored"]
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "-1"
 
 
@@ -147,6 +149,6 @@ def test_cpus_that_have_gone_meanwhile_do_not_keep_the_others_from_being_given_b
     with OriginalValues(tmp_path, "b") as journal:
         journal.save({note.place: note})
         done = Applier(hierarchy, journal, dry_run=False).restore()
-        assert [one.outcome for one in done] == ["restored"]
+        assert [outcome.outcome for outcome in done] == ["restored"]
         assert journal.notes == {}
     assert parse_cpus(subtree.read("cpuset", BE, "cpuset.cpus")) == every

@@ -76,18 +76,18 @@ def pod(plane: ControlPlane, space: str, node: str, **metadata: Any) -> dict[str
         "metadata": {"name": unique_name("p"), **metadata},
         "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none", "resources": BATCH}]},
     }
-    made: dict[str, Any] = plane.api().create(f"/api/v1/namespaces/{space}/pods", body)
-    return made
+    created: dict[str, Any] = plane.api().create(f"/api/v1/namespaces/{space}/pods", body)
+    return created
 
 
-def leaving(plane: ControlPlane, made: dict[str, Any]) -> bool:
+def leaving(plane: ControlPlane, pod_body: dict[str, Any]) -> bool:
     """Whether it was told to go; without a kubelet it never does."""
-    path = f"/api/v1/namespaces/{made['metadata']['namespace']}/pods/{made['metadata']['name']}"
+    path = f"/api/v1/namespaces/{pod_body['metadata']['namespace']}/pods/{pod_body['metadata']['name']}"
     return "deletionTimestamp" in plane.api().get(path)["metadata"]
 
 
-def wish(made: dict[str, Any], uid: str = "") -> Evict:
-    meta = made["metadata"]
+def evict_of(pod_body: dict[str, Any], uid: str = "") -> Evict:
+    meta = pod_body["metadata"]
     return Evict(meta["namespace"], meta["name"], uid or meta["uid"], "memory-evict", "memory is short")
 
 
@@ -119,20 +119,20 @@ def test_an_agent_writes_the_metric_of_its_own_node_and_of_no_other(plane: Contr
 
 
 def node_of_name(plane: ControlPlane, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = plane.api().get(f"/api/v1/nodes/{name}")
-    return found
+    node_body: dict[str, Any] = plane.api().get(f"/api/v1/nodes/{name}")
+    return node_body
 
 
 def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothing_else(
     plane: ControlPlane, agent: KubeClient
 ) -> None:
     guarded(plane, agent)
-    held = SuppressionHistory(((int(time.time() // 60), 90.0, 360.0),))  # 90 of 360 s
-    made, foreign = note("a-0", held, {}), note("b-0", held, {})
-    assert made is not None and foreign is not None
+    suppression = SuppressionHistory(((int(time.time() // 60), 90.0, 360.0),))  # 90 of 360 s
+    node_note, foreign = note("a-0", suppression, {}), note("b-0", suppression, {})
+    assert node_note is not None and foreign is not None
     wait_for("the guard of nodes", lambda: refused(agent, foreign))
     before = node_of_name(plane, "a-0")
-    reporter = Reporter(agent, Whose("a-0", lambda: ""), lambda _: None, 60.0, lambda: made)
+    reporter = Reporter(agent, Whose("a-0", lambda: ""), lambda _: None, 60.0, lambda: node_note)
     assert reporter.annotate(1000.0)
     assert not reporter.annotate(1000.0 + NOTE_SECONDS - 1)  # Nodes are written seldom
     assert reporter.annotate(1000.0 + NOTE_SECONDS)
@@ -140,7 +140,7 @@ def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothin
     assert after["metadata"]["annotations"][SUPPRESSED_FRACTION_ANNOTATION] == "0.25"
     assert node_of(msgspec.convert(after, SchedulableNode)).suppressed == 0.25  # as the extender reads it
     assert after["metadata"].get("labels") == before["metadata"].get("labels")
-    assert note("a-0", held, after["metadata"]["annotations"]) is None
+    assert note("a-0", suppression, after["metadata"]["annotations"]) is None
     assert SUPPRESSED_FRACTION_ANNOTATION not in node_of_name(plane, "b-0")["metadata"].get("annotations", {})
 
 
@@ -159,9 +159,9 @@ def test_everything_else_of_its_node_is_closed_to_an_agent(
     plane: ControlPlane, agent: KubeClient, change: dict[str, Any]
 ) -> None:
     guarded(plane, agent)
-    held = note("b-0", SuppressionHistory(((0, 1.0, 360.0),)), {})
-    assert held is not None
-    wait_for("the guard of nodes", lambda: refused(agent, held))
+    node_note = note("b-0", SuppressionHistory(((0, 1.0, 360.0),)), {})
+    assert node_note is not None
+    wait_for("the guard of nodes", lambda: refused(agent, node_note))
     metadata = {"name": "a-0", **change.get("metadata", {})}
     body = {"apiVersion": "v1", "kind": "Node", **change, "metadata": metadata}
     with pytest.raises(ClusterDenied, match="alone"):
@@ -179,32 +179,32 @@ def test_an_agent_evicts_from_its_own_node_and_from_no_other(
         pod(plane, space, node, labels=own) for node, own in (("a-0", labels), ("b-0", labels), ("a-0", {}))
     )
     writer = Writer(agent, "cotenant-enforcer")
-    wait_for("the guard to hear of the pod", lambda: refused(agent, request_of(wish(theirs), -1)))
+    wait_for("the guard to hear of the pod", lambda: refused(agent, request_of(evict_of(theirs), -1)))
     with pytest.raises(ClusterDenied, match="its own node alone"):
-        writer.send(request_of(wish(theirs), -1))
+        writer.send(request_of(evict_of(theirs), -1))
     assert not leaving(plane, theirs)
     with pytest.raises(ClusterDenied, match="best effort"):
-        writer.send(request_of(wish(web), -1))
+        writer.send(request_of(evict_of(web), -1))
     assert not leaving(plane, web)
-    writer.send(request_of(wish(mine), 0))
+    writer.send(request_of(evict_of(mine), 0))
     path = f"/api/v1/namespaces/{space}/pods/{mine['metadata']['name']}"
     assert not plane.api().exists(path)
 
 
 def test_a_token_that_names_no_node_may_write_nothing(plane: ControlPlane, space: str, tmp_path: Path) -> None:
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    answer = plane.api().create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token", body)
+    token_response = plane.api().create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token", body)
     files = agent_files(plane, "a-0", tmp_path)
-    Path(files.token).write_text(answer["status"]["token"])
+    Path(files.token).write_text(token_response["status"]["token"])
     stranger = KubeClient(service_account(files, {}), KubeSettings(retries=0))
     guarded(plane, stranger)
     with pytest.raises(ClusterDenied):
         Writer(stranger, "t").send(own_object("a-0", "u", CollectPolicy()), dry_run=True)
-    made = pod(plane, space, "a-0")
-    wait_for("the guard to hear of the pod", lambda: refused(stranger, request_of(wish(made), -1)))
+    pod_body = pod(plane, space, "a-0")
+    wait_for("the guard to hear of the pod", lambda: refused(stranger, request_of(evict_of(pod_body), -1)))
     with pytest.raises(ClusterDenied):
-        Writer(stranger, "t").send(request_of(wish(made), -1))
-    assert not leaving(plane, made)
+        Writer(stranger, "t").send(request_of(evict_of(pod_body), -1))
+    assert not leaving(plane, pod_body)
 
 
 @pytest.mark.parametrize(
@@ -257,9 +257,9 @@ def test_it_hears_of_its_own_nodes_pods_policy_and_changes(plane: ControlPlane, 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
 def test_what_kubectl_prints_is_what_the_agent_takes_as_files(plane: ControlPlane, space: str, form: str) -> None:
-    made = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
+    pod_body = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
     inventory = inventory_of(plane.kubectl("get", "pods", "-A", "-o", form), "pods")
-    (mine,) = [p for p in inventory.pods if p.uid == made["metadata"]["uid"]]
+    (mine,) = [p for p in inventory.pods if p.uid == pod_body["metadata"]["uid"]]
     assert (mine.qos_class, mine.containers[0].requests["kubernetes.io/batch-cpu"]) == (QosClass.BE, 1000)
     node = inventory_of(plane.kubectl("get", "node", "a-0", "-o", form), "node").node
     assert node is not None and node.capacity["cpu"] == 16_000
@@ -302,14 +302,14 @@ def test_while_the_api_server_is_away_the_last_policy_holds_and_grows_old(
 def status_of(node: str, at: float | None = None) -> Any:
     """The status of a node after half a minute, as the agent makes it."""
     web = readings.pod("web", cpu=CpuUse(300.0), memory=MemoryUse(1 << 30, 1 << 30))
-    usage, last = UsageHistory(), readings.seen()
+    usage, last = UsageHistory(), readings.observation_of()
     for second in range(30):
         machine = replace(readings.node(4, 1000.0), name=node)
-        last = replace(readings.seen(web, machine=machine, at=float(second)), wall_seconds=at or time.time())
+        last = replace(readings.observation_of(web, machine=machine, at=float(second)), wall_seconds=at or time.time())
         usage.take(last)
-    made = node_metric(last, usage, CollectPolicy())
-    assert made is not None
-    return made
+    status_request = node_metric(last, usage, CollectPolicy())
+    assert status_request is not None
+    return status_request
 
 
 def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_to_it(
@@ -319,22 +319,22 @@ def test_its_report_is_taken_by_the_api_server_and_the_manager_leaves_the_node_t
     uid = plane.api().get("/api/v1/nodes/a-0")["metadata"]["uid"]
     reporter = Reporter(agent, Whose("a-0", lambda: uid), lambda _: status_of("a-0"), 60.0)
     assert reporter.report()
-    there = NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))
-    assert there.reporter == "cotenant-enforcer" and there.node_usage[Resource.CPU] == 1000
-    assert {p.name for p in there.pods} == {"web"}
+    metric = NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))
+    assert metric.reporter == "cotenant-enforcer" and metric.node_usage[Resource.CPU] == 1000
+    assert {p.name for p in metric.pods} == {"web"}
     now = time.time()
     ours = Report("a-0", int(now), {}, {Resource.CPU: 999_999}, {})
     view = ReportContext({"a-0": uid}, "cotenant-manager", CollectPolicy(), now)
-    assert turn_of(ours, there, view) is ReportDecision.AGENT
-    assert turn_of(ours, there, replace(view, now_seconds=now + 3600)) is ReportDecision.WRITE
+    assert turn_of(ours, metric, view) is ReportDecision.AGENT
+    assert turn_of(ours, metric, replace(view, now_seconds=now + 3600)) is ReportDecision.WRITE
     manager = Writer(plane.client(account(plane, "cotenant-manager")), "cotenant-manager")
     outlook = {"a-0": ProdOutlook(reclaimable={Resource.CPU: 700})}
-    for prod, wanted in ((outlook, {Resource.CPU: 700}), ({}, {})):
+    for prod, reclaimable in ((outlook, {Resource.CPU: 700}), ({}, {})):
         (apply,) = outlooks(prod, {"a-0": NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))}, view)
         manager.send(apply)
-        there = NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))
-        assert there.prod_reclaimable == wanted
-        assert there.reporter == "cotenant-enforcer" and there.node_usage[Resource.CPU] == 1000
+        metric = NodeMetric.parse(plane.api().get(f"{PATH}/a-0"))
+        assert metric.prod_reclaimable == reclaimable
+        assert metric.reporter == "cotenant-enforcer" and metric.node_usage[Resource.CPU] == 1000
 
 
 def answered(evictor: Evictor) -> EvictionAnswer:
@@ -347,30 +347,30 @@ def test_an_eviction_holds_for_the_very_pod_and_keeps_to_its_disruption_budget(
     plane: ControlPlane, agent: KubeClient, space: str
 ) -> None:
     guarded(plane, agent)
-    made = pod(plane, space, "a-0", labels={"app": "x", "koordinator.sh/qosClass": "BE"})
+    pod_body = pod(plane, space, "a-0", labels={"app": "x", "koordinator.sh/qosClass": "BE"})
     evictor = Evictor(agent)
     evictor.start()
     try:
-        stale = wish(made, uid="00000000-0000-0000-0000-000000000000")
+        stale = evict_of(pod_body, uid="00000000-0000-0000-0000-000000000000")
         evictor.put(stale, request_of(stale, -1))
         conflict = answered(evictor)
         assert conflict.outcome == "gone", conflict.message
-        assert not leaving(plane, made)
+        assert not leaving(plane, pod_body)
         budget = {"metadata": {"name": "x"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}
         plane.api().create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
         path = f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets/x"
         wait_for("the budget", lambda: plane.api().get(path).get("status", {}).get("observedGeneration") == 1)
         status = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-        plane.api().patch(f"/api/v1/namespaces/{space}/pods/{made['metadata']['name']}/status", status)
-        evictor.put(wish(made), request_of(wish(made), -1))
+        plane.api().patch(f"/api/v1/namespaces/{space}/pods/{pod_body['metadata']['name']}/status", status)
+        evictor.put(evict_of(pod_body), request_of(evict_of(pod_body), -1))
         refused = answered(evictor)
         assert refused.outcome == "refused" and "disruption budget" in refused.message
-        assert not leaving(plane, made)
+        assert not leaving(plane, pod_body)
         plane.api().delete(path)
         wait_for("no budget", lambda: not plane.api().exists(path))
-        evictor.put(wish(made), request_of(wish(made), -1))
+        evictor.put(evict_of(pod_body), request_of(evict_of(pod_body), -1))
         assert answered(evictor).outcome == "asked"
-        assert leaving(plane, made)
+        assert leaving(plane, pod_body)
     finally:
         evictor.stop()
 
@@ -390,8 +390,8 @@ def of_cluster(files: Any) -> dict[str, str]:
 
 @ON_REAL_CGROUPS
 def test_the_whole_agent_on_real_cgroups_and_a_real_api_server(plane: ControlPlane, space: str, tmp_path: Path) -> None:
-    made = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
-    meta = made["metadata"]
+    pod_body = pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "BE"})
+    meta = pod_body["metadata"]
     files = agent_files(plane, "a-0", tmp_path)
     with Kubepods() as tree:
         mine = tree.pod(meta["name"], qos="BE", resources=BATCH, uid=meta["uid"])
@@ -413,7 +413,7 @@ def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
     plane: ControlPlane, space: str, tmp_path: Path
 ) -> None:
     labels = {"koordinator.sh/qosClass": "BE"}
-    made = {
+    pod_bodies = {
         "job": pod(plane, space, "a-0", labels=labels),
         "kept": pod(plane, space, "a-0", labels={**labels, "koordinator.sh/eviction-enabled": "false"}),
         "web": pod(plane, space, "a-0", labels={"koordinator.sh/qosClass": "LS"}),
@@ -422,7 +422,7 @@ def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
     files = agent_files(plane, "a-0", tmp_path)
     hold = [sys.executable, "-c", "import time; held = b'x' * (16 << 20); time.sleep(600)"]
     with Kubepods() as tree:
-        for body in made.values():
+        for body in pod_bodies.values():
             meta = body["metadata"]
             mine = tree.pod(
                 meta["name"], qos=meta.get("labels", {}).get("koordinator.sh/qosClass", ""), uid=meta["uid"]
@@ -431,9 +431,9 @@ def test_where_memory_is_short_best_effort_leaves_and_nobody_else(
             plane.api().patch(path, {"status": mine.body["status"]})
             tree.run(mine, hold)
         with Running(tree, tmp_path / "a", policy=SHORT_OF_MEMORY, settings=of_cluster(files)) as running:
-            wait_for("the job's eviction", lambda: leaving(plane, made["job"]))
+            wait_for("the job's eviction", lambda: leaving(plane, pod_bodies["job"]))
             running.ticked(5)
-            assert [name for name, body in made.items() if leaving(plane, body)] == ["job"]
+            assert [name for name, body in pod_bodies.items() if leaving(plane, body)] == ["job"]
             assert running.end() == 0, running.log()
 
 
@@ -443,11 +443,11 @@ def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
 ) -> None:
     """One victim under a budget that permits nobody (429), one under two budgets (500), and one that may leave."""
     labels = {"koordinator.sh/qosClass": "BE"}
-    made = {app: pod(plane, space, "a-0", labels={**labels, "app": app}) for app in ("one", "two", "free")}
+    pod_bodies = {app: pod(plane, space, "a-0", labels={**labels, "app": app}) for app in ("one", "two", "free")}
     files = agent_files(plane, "a-0", tmp_path)
     sizes = {"one": 64, "two": 48, "free": 16}  # the largest leaves first
     with Kubepods() as tree:
-        for app, body in made.items():
+        for app, body in pod_bodies.items():
             meta = body["metadata"]
             mine = tree.pod(meta["name"], qos="BE", uid=meta["uid"])
             path = f"/api/v1/namespaces/{space}/pods/{meta['name']}/status"
@@ -463,8 +463,8 @@ def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
         settings = {**of_cluster(files), "enforcer.evictions_per_minute": "1", "enforcer.evictions_burst": "1"}
         with Running(tree, tmp_path / "a", policy=SHORT_OF_MEMORY, settings=settings) as running:
             # One eviction a minute is allowed; a refused one would have cost that minute, and 60 s of waiting besides.
-            wait_for("the eviction of who may leave", lambda: leaving(plane, made["free"]), 45)
-            assert not leaving(plane, made["one"]) and not leaving(plane, made["two"])
+            wait_for("the eviction of who may leave", lambda: leaving(plane, pod_bodies["free"]), 45)
+            assert not leaving(plane, pod_bodies["one"]) and not leaving(plane, pod_bodies["two"])
             events = f"/apis/events.k8s.io/v1/namespaces/{space}/events"
             refused = wait_for("both refusals", lambda: _refusals(plane, events, 2))
             assert any("violate the pod's disruption budget" in note for note in refused)
@@ -473,8 +473,8 @@ def test_victims_whose_budgets_refuse_give_their_turn_to_the_next_at_once(
 
 
 def _refusals(plane: ControlPlane, events: str, count: int) -> list[str]:
-    found = [item["note"] for item in plane.api().items(events) if item["reason"] == "EvictionRefused"]
-    return found if len(found) >= count else []
+    messages = [item["note"] for item in plane.api().items(events) if item["reason"] == "EvictionRefused"]
+    return messages if len(messages) >= count else []
 
 
 def test_what_is_shipped_is_not_privileged_and_mounts_what_its_comment_lists() -> None:

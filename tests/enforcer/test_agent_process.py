@@ -54,12 +54,12 @@ def test_a_dry_run_is_the_default_says_what_it_would_write_and_writes_nothing(
     node: Kubepods, batch: Pod, tmp_path: Path
 ) -> None:
     before = node.values(KNOBS)
-    with Running(node, tmp_path / "a", words=()) as agent:
+    with Running(node, tmp_path / "a", options=()) as agent:
         agent.ticked(3)
         status = agent.status()
         assert status["dry_run"] is True
-        wanted = {v["knob"]: v["value"] for p in status["pods"] if p["name"] == "etl" for v in p["values"]}
-        assert wanted["cpu.shares"] == 1024
+        values = {v["knob"]: v["value"] for p in status["pods"] if p["name"] == "etl" for v in p["values"]}
+        assert values["cpu.shares"] == 1024
         assert agent.end() == 0
     assert node.values(KNOBS) == before
     assert "would-write" in (agent.folder / "state" / "actions.jsonl").read_text()
@@ -73,8 +73,8 @@ def test_it_sets_what_the_policy_says_and_gives_all_back_on_sigterm(node: Kubepo
         wait_for("suppression", lambda: node.read(BE, "cpu", "cpu.cfs_quota_us") != "-1")
         agent.ticked()  # the tick is over, and its status is there
         assert node.read(batch.path, "memory", "memory.limit_in_bytes") == str(64 << 20)
-        held = {v["knob"]: v for p in agent.status()["pods"] if p["name"] == "etl" for v in p["values"]}
-        assert (held["cpu.shares"]["original"], held["cpu.shares"]["strategy"]) == (2, "be-totals")
+        values = {v["knob"]: v for p in agent.status()["pods"] if p["name"] == "etl" for v in p["values"]}
+        assert (values["cpu.shares"]["original"], values["cpu.shares"]["strategy"]) == (2, "be-totals")
         assert agent.end() == 0
     assert node.values(KNOBS) == before
 
@@ -95,8 +95,8 @@ def test_a_batch_pods_early_containers_live_within_limits_of_their_own(
     before = node.values(KNOBS)
     with Running(node, tmp_path / "a") as agent:
         # a sidecar beside it: 64 + 192 = 256 Mi; an init container before it: the larger, 192 Mi
-        whole = (256 if kind == "sidecar" else 192) << 20
-        wait_for("the pod's limit", lambda: int(node.read(pod.path, "memory", "memory.limit_in_bytes")) == whole)
+        limit_bytes = (256 if kind == "sidecar" else 192) << 20
+        wait_for("the pod's limit", lambda: int(node.read(pod.path, "memory", "memory.limit_in_bytes")) == limit_bytes)
         assert int(node.read(early, "memory", "memory.limit_in_bytes")) == 192 << 20
         eating = node.enter(early, [sys.executable, "-c", EAT])
         wait_for("100 Mi in use", lambda: int(node.read(early, "memory", "memory.usage_in_bytes")) > 100 << 20)
@@ -161,7 +161,7 @@ def test_sigterm_while_it_starts_gives_back_what_a_killed_one_left(node: Kubepod
         agent.end(signal.SIGKILL)
     config = tmp_path / "settings.yaml"
     os.mkfifo(config)
-    with Running(node, tmp_path / "a", words=("--write", "--config", str(config))) as agent:
+    with Running(node, tmp_path / "a", options=("--write", "--config", str(config))) as agent:
         assert agent.process is not None
         writing = wait_for("a start", lambda: opened(config))
         agent.process.terminate()
@@ -216,8 +216,8 @@ def test_new_pods_are_found_and_pods_that_left_are_forgotten(node: Kubepods, bat
         wait_for("the late pod's weight", lambda: shares(node, late) == "1024")
         wait_for("one pod less", lambda: [p["name"] for p in agent.status().get("pods", ())] == ["web", "late"])
         agent.ticked()
-        kept = json.loads((agent.folder / "state" / "originals.json").read_bytes())
-        assert batch.uid not in json.dumps(kept)
+        originals = json.loads((agent.folder / "state" / "originals.json").read_bytes())
+        assert batch.uid not in json.dumps(originals)
         assert agent.end() == 0
 
 
@@ -243,8 +243,8 @@ def test_the_container_beside_it_gives_back_when_it_was_killed(node: Kubepods, b
         wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
         ours = {"python": sys.executable, "60": "2", "/host/proc": "/proc"}
         assert ours.keys() <= set(shipped["command"])
-        words = [ours.get(word, word) for word in shipped["command"]]
-        watchdog = subprocess.Popen([*words, "--state-dir", str(agent.folder / "state")], stdout=subprocess.DEVNULL)
+        argv = [ours.get(word, word) for word in shipped["command"]]
+        watchdog = subprocess.Popen([*argv, "--state-dir", str(agent.folder / "state")], stdout=subprocess.DEVNULL)
         try:
             agent.end(signal.SIGKILL)
             wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
@@ -264,13 +264,13 @@ def test_its_watchdog_ends_with_it(node: Kubepods, batch: Pod, tmp_path: Path) -
 
 def watchdogs(folder: Path) -> list[int]:
     """Processes that watch an agent of this folder."""
-    found = []
+    process_ids = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = line.read_bytes().decode(errors="replace").split("\0")
-            if "cotenant.enforcer.apply.watchdog" in words and str(folder / "state") in words:
-                found.append(int(line.parent.name))
-    return found
+            argv = line.read_bytes().decode(errors="replace").split("\0")
+            if "cotenant.enforcer.apply.watchdog" in argv and str(folder / "state") in argv:
+                process_ids.append(int(line.parent.name))
+    return process_ids
 
 
 def test_without_the_right_to_write_it_goes_on_to_observe_and_is_not_ready(
@@ -285,10 +285,10 @@ def test_without_the_right_to_write_it_goes_on_to_observe_and_is_not_ready(
     if probe.returncode:
         pytest.skip(f"no mount namespaces here: {probe.stderr.decode().strip()}")
     node.write(batch.container, "cpu", "cpu.shares", 2)
-    words = ["enforcer.cgroup_base=" + node.base, f"enforcer.state_dir={tmp_path / 'b'}", "enforcer.tick_seconds=0.2"]
-    words += [f"enforcer.policy_file={running.policy_file}", f"enforcer.pods_file={running.folder / 'pods.json'}"]
-    words += [f"telemetry.health_port={running.port}"]
-    inner = " ".join(f"--set {word}" for word in words)
+    options = ["enforcer.cgroup_base=" + node.base, f"enforcer.state_dir={tmp_path / 'b'}", "enforcer.tick_seconds=0.2"]
+    options += [f"enforcer.policy_file={running.policy_file}", f"enforcer.pods_file={running.folder / 'pods.json'}"]
+    options += [f"telemetry.health_port={running.port}"]
+    inner = " ".join(f"--set {word}" for word in options)
     command = f"{read_only} && exec {sys.executable} -m cotenant.enforcer --write {inner}"
     process = subprocess.Popen(["unshare", "-m", "sh", "-c", command], stderr=subprocess.DEVNULL)
     try:

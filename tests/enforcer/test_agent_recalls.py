@@ -92,8 +92,8 @@ def test_it_goes_on_by_the_last_policy_and_pods_and_gives_back_when_they_are_too
 
         with Running(tree, tmp_path / "a", settings=settings) as agent:
             wait_for("the pod's weight and the tier's quota", lambda: held() == ("1024", True))
-            known = agent.folder / "state" / "known.json"
-            wait_for("the pod on disk", lambda: known.exists() and batch.uid in known.read_text())
+            recall_file = agent.folder / "state" / "known.json"
+            wait_for("the pod on disk", lambda: recall_file.exists() and batch.uid in recall_file.read_text())
             agent.end(signal.SIGKILL)
             plane.servers[APISERVER].kill()
             assert held() == ("1024", True)
@@ -112,7 +112,7 @@ def test_it_goes_on_by_the_last_policy_and_pods_and_gives_back_when_they_are_too
             wait_for("the kernel's own values", lambda: tree.values(KNOBS) == before)
             agent.end(signal.SIGKILL)
 
-            known.write_bytes(known.read_bytes()[:-9])
+            recall_file.write_bytes(recall_file.read_bytes()[:-9])
             agent.start()
             wait_for("a word of the damage", lambda: any("set aside" in n for n in agent.status().get("notes", ())))
             agent.ticked(2)

@@ -179,16 +179,16 @@ def test_after_kill_9_the_next_start_gives_back_what_is_not_wanted_any_more(node
     assert [node.shows(TIER, k) for k in (Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_SHARES)] == [NO_LIMIT, 0, 2]
 
 
-@pytest.mark.parametrize("wanted", [None, 5000, 50_000])
-def test_a_quota_that_nothing_is_noted_of_is_no_original(node: Node, wanted: int | None) -> None:
+@pytest.mark.parametrize("quota_wanted", [None, 5000, 50_000])
+def test_a_quota_that_nothing_is_noted_of_is_no_original(node: Node, quota_wanted: int | None) -> None:
     """Left by an agent with another state folder, or by koordlet: 2 % of a core must not stay for ever."""
     for path, quota in ((CONTAINER, 2000), (POD_PATH, 2000), (TIER, 5000)):
         node.hierarchy.write_knob(path, Knob.CPU_QUOTA, quota)
     node.hierarchy.write_knob(CONTAINER, Knob.CPU_SHARES, 512)
-    wants = [] if wanted is None else [want(TIER, Knob.CPU_QUOTA, wanted)]
+    wants = [] if quota_wanted is None else [want(TIER, Knob.CPU_QUOTA, quota_wanted)]
     with node.agent() as applier:
         node.tick(applier, *wants)
-        assert node.shows(TIER, Knob.CPU_QUOTA) == (wanted or NO_LIMIT)
+        assert node.shows(TIER, Knob.CPU_QUOTA) == (quota_wanted or NO_LIMIT)
         assert node.tick(applier, *wants) == []
         applier.restore()
     assert [node.shows(path, Knob.CPU_QUOTA) for path in LEVELS] == [NO_LIMIT] * 3
@@ -298,9 +298,9 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
         done = node.tick(applier, limit)
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
         assert "not below the memory usage" in done[0].why
-        held, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
-        assert isinstance(held, int) and 48 << 20 < used <= held < 80 << 20
-        assert [d.value for d in node.tick(applier, limit)] in ([], [held])
+        limit_bytes, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
+        assert isinstance(limit_bytes, int) and 48 << 20 < used <= limit_bytes < 80 << 20
+        assert [d.value for d in node.tick(applier, limit)] in ([], [limit_bytes])
         process.stdin.write(b"\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"freed\n"
@@ -321,8 +321,8 @@ def test_a_limit_below_what_is_used_is_not_given_back_at_once_either(node: Node)
         process = node.tree.run(CONTAINER, [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin and process.stdout and process.stdout.readline() == b"allocated\n"
         applier.restore()
-        held = node.shows(CONTAINER, Knob.MEMORY_LIMIT)
-        assert isinstance(held, int) and memory_of(node) <= held < 80 << 20
+        lowered_limit = node.shows(CONTAINER, Knob.MEMORY_LIMIT)
+        assert isinstance(lowered_limit, int) and memory_of(node) <= lowered_limit < 80 << 20
     process.stdin.write(b"\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"freed\n"

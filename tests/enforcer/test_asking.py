@@ -35,8 +35,8 @@ NOTHING = Assignments()
 class Silent(Sources):
     """Sources that know two pods."""
 
-    def __init__(self, told: AgentInputs) -> None:
-        self.told = told
+    def __init__(self, inputs: AgentInputs) -> None:
+        self.inputs = inputs
 
     def start(self) -> None:
         """Nothing to begin."""
@@ -45,7 +45,7 @@ class Silent(Sources):
         return True
 
     def read(self) -> AgentInputs:
-        return self.told
+        return self.inputs
 
     def stop(self) -> None:
         """Nothing to end."""
@@ -65,13 +65,15 @@ def test_who_the_kubelet_does_not_name_keeps_its_cpus_while_it_is_known_here() -
     assert add_assignments(HEARD, freed, again.kubelet).kubelet.exclusive == {}
 
 
-@pytest.mark.parametrize("known", [True, False, None])
-def test_a_kubelet_that_has_just_started_does_not_say_its_policy_and_the_one_before_holds(known: bool | None) -> None:
-    before = replace(SAID, static_cpus=known)
-    for answer in (NOTHING, None):
-        assert add_assignments(HEARD, answer, before).kubelet.static_cpus is known
-    for said in (True, False):
-        assert add_assignments(HEARD, replace(SAID, static_cpus=said), before).kubelet.static_cpus is said
+@pytest.mark.parametrize("last_policy", [True, False, None])
+def test_a_kubelet_that_has_just_started_does_not_say_its_policy_and_the_one_before_holds(
+    last_policy: bool | None,
+) -> None:
+    before = replace(SAID, static_cpus=last_policy)
+    for kubelet_answer in (NOTHING, None):
+        assert add_assignments(HEARD, kubelet_answer, before).kubelet.static_cpus is last_policy
+    for static_cpus in (True, False):
+        assert add_assignments(HEARD, replace(SAID, static_cpus=static_cpus), before).kubelet.static_cpus is static_cpus
 
 
 def test_pods_that_a_recalled_list_does_not_have_are_told_of_and_none_is_dropped() -> None:
@@ -113,8 +115,8 @@ class Podresources(grpc.GenericRpcHandler):
         self.server.start()
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        answer = self._answers[details.method.rpartition("/")[2]]
-        return grpc.unary_unary_rpc_method_handler(lambda *_: answer, None, lambda found: found.SerializeToString())
+        reply = self._answers[details.method.rpartition("/")[2]]
+        return grpc.unary_unary_rpc_method_handler(lambda *_: reply, None, lambda message: message.SerializeToString())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cotenant.enforcer.decide.knobs import as_text, shares_of
 from cotenant.enforcer.decide.settle import settle
 from cotenant.enforcer.model.node_policy import decode
 from cotenant.enforcer.strategies.be_totals import BeTotals
-from tests.enforcer.readings import MIB, container, node, seen
+from tests.enforcer.readings import MIB, container, node, observation_of
 from tests.enforcer.readings import pod as any_pod
 from tests.enforcer.v1_kernel import V1, V2
 
@@ -30,7 +30,7 @@ def pod(name: str, qos: QosClass = QosClass.BE, batch: bool = True, **others: An
 
 
 def plan(*pods: PodReading, **of_node: Any) -> StrategyPlan:
-    return BeTotals().step(seen(*pods, machine=node(**of_node)), POLICY, None).plan
+    return BeTotals().step(observation_of(*pods, machine=node(**of_node)), POLICY, None).plan
 
 
 def test_pod_and_container_get_what_the_batch_resources_say() -> None:
@@ -130,14 +130,14 @@ def test_a_container_weighs_by_the_formula_of_its_own_runtime(job: int, side: in
     pod = mixed(job, side)
     assert pod.group is not None
     place = (f"{pod.group.path}/id-job", Knob.CPU_SHARES)
-    observation = seen(pod)
+    observation = observation_of(pod)
     settled = settle([BeTotals().step(observation, POLICY, None).plan], observation, {}, V2)
     written = {w.place: as_text(w.knob, w.value, V2) for w in settled.writes if w.knob is Knob.CPU_SHARES}
     assert written.get(place) == (None if job == becomes else (str(becomes),))
     assert not any(path.endswith("id-side") for path, _ in written)
     # what stood there; where that is ours, the kubelet's 2 shares, which are 1 by either formula
     end = mixed(becomes, side)
-    back = settle([], seen(end), settled.notes, V2)
+    back = settle([], observation_of(end), settled.notes, V2)
     texts = {w.place: as_text(w.knob, w.value, V2) for w in back.writes}
     assert texts[place] == (str(1 if job == becomes else job),)
     # the pod's own weight is the kubelet's to convert, which it does linearly: 2048 shares
@@ -151,6 +151,6 @@ def test_on_cgroup_v1_shares_are_shares() -> None:
         for c, shares in zip(pod.containers, (2, 1024), strict=True)
         if c.group is not None
     )
-    observation = seen(replace(pod, containers=(job, side)))
+    observation = observation_of(replace(pod, containers=(job, side)))
     settled = settle([BeTotals().step(observation, POLICY, None).plan], observation, {}, V1)
     assert [w.value for w in settled.writes if w.knob is Knob.CPU_SHARES and w.level is Level.CONTAINER] == [2048]

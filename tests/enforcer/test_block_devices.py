@@ -52,5 +52,5 @@ def test_mount_points_are_the_whole_devices_they_are_on(sys: Path, tmp_path: Pat
         "24 1 0:5 / /proc rw - proc p rw",
     ]
     (tmp_path / "proc/1/mountinfo").write_text("\n".join(mounts) + "\n")
-    found = block_devices(tmp_path / "proc", sys)
-    assert (found["/"], found["/data"], "/proc" in found) == ("8:0", "253:0", False)
+    devices = block_devices(tmp_path / "proc", sys)
+    assert (devices["/"], devices["/data"], "/proc" in devices) == ("8:0", "253:0", False)

@@ -29,7 +29,7 @@ from cotenant.enforcer.strategies.burst import (
     restrict_move,
     update_tokens,
 )
-from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
+from tests.enforcer.readings import EVERY_KNOB, container, node, observation_of, pod, policy, values
 
 AUTO = policy({"cpuBurstStrategy": {"policy": "auto"}})
 WEB = "kubepods/burstable/podu-web"
@@ -49,7 +49,7 @@ def web(cpu: CpuUse = CALM, quota: int = 50_000, annotation: Any = None, **other
 
 
 def idle(*pods: PodReading, at: float = 0.0, used: float | None = 500.0, **others: Any) -> Observation:
-    return seen(*pods, machine=node(4, used), at=at, **others)
+    return observation_of(*pods, machine=node(4, used), at=at, **others)
 
 
 def test_an_unused_half_core_may_be_saved_up_but_never_more_than_the_kernel_takes() -> None:
@@ -287,7 +287,7 @@ def test_a_reading_from_before_it_was_given_back_raises_nothing() -> None:
 
 def test_a_faster_node_bursts_from_its_smaller_limit() -> None:
     faster = node(4, 500.0, annotations={"node.koordinator.sh/cpu-normalization-ratio": "1.25"})
-    step = Burst().step(seen(web(THROTTLED, quota=40_000), machine=faster), AUTO, BurstState())
+    step = Burst().step(observation_of(web(THROTTLED, quota=40_000), machine=faster), AUTO, BurstState())
     # 50,000 / 1.25 = 40,000; * 1.2 = 48,000
     assert values(step.plan, Knob.CPU_QUOTA) == {WEB: 48_000, MAIN: 48_000}
 

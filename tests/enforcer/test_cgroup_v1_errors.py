@@ -126,18 +126,18 @@ def test_a_memory_limit_below_what_cannot_be_dropped_is_refused_and_nobody_is_ki
     assert process.poll() is None
 
 
-@pytest.mark.parametrize("held", [True, False])
-def test_a_removed_cgroup_is_gone_also_when_its_name_is_used_again(subtree: Subtree, held: bool) -> None:
+@pytest.mark.parametrize("hold", [True, False])
+def test_a_removed_cgroup_is_gone_also_when_its_name_is_used_again(subtree: Subtree, hold: bool) -> None:
     subtree.make("a")
     hierarchy = subtree.hierarchy()
     hierarchy.write_knob("a", Knob.CPU_SHARES, 512)
-    assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) == b"512\n"
+    assert hierarchy.read("a", "cpu", "cpu.shares", hold=hold) == b"512\n"
     subtree.remove("a")
-    assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) is Unavailable.GONE
+    assert hierarchy.read("a", "cpu", "cpu.shares", hold=hold) is Unavailable.GONE
     assert hierarchy.write_knob("a", Knob.CPU_SHARES, 2) is Unavailable.GONE
     subtree.make("a")
     # a cgroup of its own: what is read is its default, never the old one's value
-    assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) == b"1024\n"
+    assert hierarchy.read("a", "cpu", "cpu.shares", hold=hold) == b"1024\n"
     assert hierarchy.write_knob("a", Knob.CPU_SHARES, 2) == 0
 
 

@@ -57,8 +57,8 @@ def emulated(tests: Path, folder: Path, *variables: str) -> str:
     """What the emulated machine printed; variables as of `booted`."""
     assert QEMU is not None, "no qemu-system-x86_64: `make test-v2-tcg` installs what it takes"
     kernel = unpacked_kernel()
-    words = {"COTENANT_ROOT": ROOT, "COTENANT_PYTHON": sys.executable, "COTENANT_TESTS": tests}
-    settings = " ".join([*(f"{name}={value}" for name, value in words.items()), *variables])
+    names = {"COTENANT_ROOT": ROOT, "COTENANT_PYTHON": sys.executable, "COTENANT_TESTS": tests}
+    settings = " ".join([*(f"{name}={value}" for name, value in names.items()), *variables])
     command = [
         QEMU, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024", "-nodefaults", "-no-reboot",
         "-display", "none", "-serial", "stdio", "-kernel", str(next((kernel / "boot").glob("vmlinuz-*"))),
@@ -119,7 +119,7 @@ def test_everything_holds_on_cgroup_v2() -> None:
     tests = HERE / "guest" / "cgroup_v2.py"
     text = booted(tests)
     assert "guest-rc=0" in text, text
-    assert passed(text) == named(tests), text
+    assert passed(text) == names_of_tests(tests), text
 
 
 @pytest.mark.soak
@@ -128,12 +128,12 @@ def test_cpusets_and_pressure_hold_on_cgroup_v2(tmp_path: Path) -> None:
     tests = HERE / "guest" / "cpuset_v2.py"
     text = emulated(tests, tmp_path)
     assert "guest-rc=0" in text, text
-    assert passed(text) == named(tests), text
+    assert passed(text) == names_of_tests(tests), text
 
 
-def passed(told: str) -> set[str]:
-    return set(re.findall(r"^PASSED .*::(\w+)", told, re.MULTILINE))
+def passed(output: str) -> set[str]:
+    return set(re.findall(r"^PASSED .*::(\w+)", output, re.MULTILINE))
 
 
-def named(tests: Path) -> set[str]:
+def names_of_tests(tests: Path) -> set[str]:
     return set(re.findall(r"^def (test_\w+)", tests.read_text(), re.MULTILINE))

@@ -226,7 +226,7 @@ def test_nothing_is_below_what_the_kernel_takes_and_no_child_above_its_parent(
 ) -> None:
     containers = tuple(batch(cpu, memory, f"c{i}") for i, (cpu, memory) in enumerate(amounts))
     spec = pod(*containers, init_containers=(batch(first, MIB, "init"),))
-    whole = pod_resources(spec, PLAIN, ratio)
+    pod_values = pod_resources(spec, PLAIN, ratio)
     for container in (*spec.containers, *spec.init_containers):
         own = container_resources(spec, container, PLAIN, ratio)
         if own == LEAVE:
@@ -234,9 +234,9 @@ def test_nothing_is_below_what_the_kernel_takes_and_no_child_above_its_parent(
         assert own.cpu_shares is not None and 2 <= own.cpu_shares <= 262_144
         assert own.cpu_quota is not None and (own.cpu_quota == NO_LIMIT or own.cpu_quota >= 1000)
         assert own.memory_limit is not None and (own.memory_limit == NO_LIMIT or own.memory_limit > 0)
-        if whole.cpu_quota is not None and whole.cpu_quota != NO_LIMIT:
-            assert NO_LIMIT < own.cpu_quota <= whole.cpu_quota or container.name == "init"
-            assert own.cpu_quota <= whole.cpu_quota
+        if pod_values.cpu_quota is not None and pod_values.cpu_quota != NO_LIMIT:
+            assert NO_LIMIT < own.cpu_quota <= pod_values.cpu_quota or container.name == "init"
+            assert own.cpu_quota <= pod_values.cpu_quota
 
 
 def sidecar(cpu: int | None, memory: int | None, name: str = "proxy") -> ContainerSpec:
@@ -284,8 +284,8 @@ def test_a_pod_has_what_its_containers_need_at_once(
 
 def test_an_ephemeral_container_is_left_alone_and_takes_no_limit_from_its_pod() -> None:
     debug = ContainerSpec("debug", kind=ContainerKind.EPHEMERAL)
-    known = pod(batch(500, 64 * MIB), ephemeral_containers=(debug,))
-    for spec in (known, pod(batch(500, 64 * MIB))):  # the API server has it, or has not yet
+    spec_with_debug = pod(batch(500, 64 * MIB), ephemeral_containers=(debug,))
+    for spec in (spec_with_debug, pod(batch(500, 64 * MIB))):  # the API server has it, or has not yet
         assert container_resources(spec, debug, PLAIN) == LEAVE
         assert pod_resources(spec, PLAIN) == ContainerSettings(512, 50_000, 64 * MIB)
 

@@ -16,13 +16,13 @@ from cotenant.enforcer.decide.container_resources import BATCH_CPU
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, real_limit, satisfaction, window
 from cotenant.enforcer.strategies.eviction.victims import Task, candidate
-from tests.enforcer.readings import container, node, pod, policy, seen
+from tests.enforcer.readings import container, node, observation_of, pod, policy
 
 BOUNDS = {"cpuEvictBESatisfactionLowerPercent": 40, "cpuEvictBESatisfactionUpperPercent": 60}
 
 
-def limits(**given: Any) -> Thresholds:
-    return policy({"resourceUsedThresholdWithBE": {"enable": True, **BOUNDS, **given}}).thresholds
+def limits(**thresholds: Any) -> Thresholds:
+    return policy({"resourceUsedThresholdWithBE": {"enable": True, **BOUNDS, **thresholds}}).thresholds
 
 
 def job(name: str, use: float, request: int, qos: QosClass = QosClass.BE, **others: Any) -> PodReading:
@@ -30,12 +30,14 @@ def job(name: str, use: float, request: int, qos: QosClass = QosClass.BE, **othe
     return pod(name, inside, qos=qos, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(use), **others)
 
 
-def world(
+def node_with(
     online: float, *jobs: PodReading, knobs: dict[Knob, Value] | None = None, at: float = 0.0, **of: Any
 ) -> Observation:
     """10 cores, `online` millicores of a latency-sensitive pod."""
     total = online + sum(p.group.cpu.millicores or 0 for p in jobs if p.group)
-    observation = seen(pod("web", qos=QosClass.LS, cpu=CpuUse(online)), *jobs, machine=node(10, total, **of), at=at)
+    observation = observation_of(
+        pod("web", qos=QosClass.LS, cpu=CpuUse(online)), *jobs, machine=node(10, total, **of), at=at
+    )
     tier = replace(observation.tiers[KubeQos.BEST_EFFORT], knobs=knobs or {})
     return replace(observation, tiers={**observation.tiers, KubeQos.BEST_EFFORT: tier})
 
@@ -47,7 +49,7 @@ def fires(*worlds: Observation, at: Thresholds | None = None) -> Task | None:
     return satisfaction(worlds[-1], at or limits(), samples)[0]
 
 
-STARVED = world(8000.0, job("a", 1500.0, 4000), job("b", 500.0, 2000))
+STARVED = node_with(8000.0, job("a", 1500.0, 4000), job("b", 500.0, 2000))
 
 
 def test_the_release_brings_satisfaction_back_to_the_upper_bound() -> None:
@@ -62,7 +64,7 @@ def test_lowest_priority_first_then_who_uses_most_of_its_request() -> None:
         job("b", 100.0, 200, priority=5000),
         job("c", 190.0, 200, priority=5000),
     ]
-    task = fires(world(8800.0, *jobs, job("d", 10.0, 9000, priority=5000)))
+    task = fires(node_with(8800.0, *jobs, job("d", 10.0, 9000, priority=5000)))
     # 5000 before 5500; 190/200, 100/200, 10/9000
     assert task is not None and [c.pod.name for c in task.candidates] == ["c", "b", "d", "a"]
 
@@ -70,7 +72,7 @@ def test_lowest_priority_first_then_who_uses_most_of_its_request() -> None:
 def test_a_pod_without_a_figure_is_no_candidate() -> None:
     silent = job("new", 0.0, 4000)
     silent = replace(silent, group=replace(silent.group, cpu=CpuUse(None)) if silent.group else None)
-    task = fires(world(8000.0, job("a", 2000.0, 4000), silent))
+    task = fires(node_with(8000.0, job("a", 2000.0, 4000), silent))
     assert task is not None and [c.pod.name for c in task.candidates] == ["a"]
 
 
@@ -81,25 +83,25 @@ def test_a_pod_frees_its_request() -> None:
 
 def test_who_uses_little_of_what_it_may_does_not_starve() -> None:
     # 1700 of 2000 = 85 % < 90 %
-    assert fires(world(8000.0, job("a", 1700.0, 6000))) is None
-    assert fires(world(8000.0, job("a", 1700.0, 6000)), at=limits(cpuEvictBEUsageThresholdPercent=85)) is not None
+    assert fires(node_with(8000.0, job("a", 1700.0, 6000))) is None
+    assert fires(node_with(8000.0, job("a", 1700.0, 6000)), at=limits(cpuEvictBEUsageThresholdPercent=85)) is not None
 
 
 def test_less_than_one_core_counts_as_used_up() -> None:
     # left 900 of 6000, used 0
-    task = fires(world(9100.0, job("a", 0.0, 6000)))
+    task = fires(node_with(9100.0, job("a", 0.0, 6000)))
     assert task is not None and task.amount == 3600 - 900
 
 
 @pytest.mark.parametrize(("request_", "amount"), [(5000, 1000), (4999, None)])
 def test_at_the_lower_bound_it_fires(request_: int, amount: int | None) -> None:
     # 2000 / 5000 = 40 %: 3000 - 2000
-    task = fires(world(8000.0, job("a", 2000.0, request_)))
+    task = fires(node_with(8000.0, job("a", 2000.0, request_)))
     assert (task.amount if task else None) == amount
 
 
 @pytest.mark.parametrize(
-    ("knobs", "left", "limit"),
+    ("knobs", "capacity", "limit"),
     [
         ({}, 3000, 3000),
         ({Knob.CPU_QUOTA: 150_000}, 3000, 1500),
@@ -109,24 +111,24 @@ def test_at_the_lower_bound_it_fires(request_: int, amount: int | None) -> None:
         ({Knob.CPUSET_CPUS: "x"}, 3000, 3000),
     ],
 )
-def test_the_limit_is_the_tightest_bound(knobs: dict[Knob, Value], left: int, limit: int) -> None:
-    assert real_limit(world(0.0, knobs=knobs), left) == limit
+def test_the_limit_is_the_tightest_bound(knobs: dict[Knob, Value], capacity: int, limit: int) -> None:
+    assert real_limit(node_with(0.0, knobs=knobs), capacity) == limit
 
 
 def test_by_allocatable_the_nodes_batch_cpu_is_the_limit() -> None:
     by = limits(cpuEvictPolicy="evictByAllocatable")
-    full = world(0.0, job("a", 1000.0, 4000), allocatable={BATCH_CPU: 1000})
+    full = node_with(0.0, job("a", 1000.0, 4000), allocatable={BATCH_CPU: 1000})
     task = fires(full, at=by)
     assert task is not None and task.amount == 2400 - 1000
-    assert fires(world(0.0, job("a", 1000.0, 4000)), at=by) is None  # the node offers none: not known, not zero
+    assert fires(node_with(0.0, job("a", 1000.0, 4000)), at=by) is None  # the node offers none: not known, not zero
 
 
 def test_both_the_mean_and_now_must_starve_and_the_smaller_release_counts() -> None:
     at = limits(cpuEvictTimeWindowSeconds=4)
-    fine, bad = (world(o, job("a", 10_000 - o, 6000), at=float(t)) for t, o in enumerate((4000.0, 9000.0)))
+    fine, bad = (node_with(o, job("a", 10_000 - o, 6000), at=float(t)) for t, o in enumerate((4000.0, 9000.0)))
     # mean limit (6000 + 1000) / 2 = 3500 of 6000 = 58 %
     assert fires(fine, bad, at=at) is None
-    worlds = [world(o, job("a", 10_000 - o, 6000), at=float(t)) for t, o in enumerate((8000.0, 9000.0))]
+    worlds = [node_with(o, job("a", 10_000 - o, 6000), at=float(t)) for t, o in enumerate((8000.0, 9000.0))]
     task = fires(*worlds, at=at)
     # mean limit 1500: 3600 - 1500 = 2100; now 1000: 2600
     assert task is not None and task.amount == 2100
@@ -168,10 +170,10 @@ def test_unset_bounds_and_switched_off_thresholds_are_off() -> None:
 
 def test_only_pods_labelled_be_count_and_are_candidates() -> None:
     plain = job("plain", 500.0, 3000, qos=QosClass.NONE)
-    task = fires(world(8000.0, job("a", 1500.0, 5000), plain))
+    task = fires(node_with(8000.0, job("a", 1500.0, 5000), plain))
     # 5000 asked by labelled pods: 2000 / 5000 = 40 %; used 1500 of 2000 = 75 %
     assert task is None
-    task = fires(world(9000.0, job("a", 900.0, 5000), plain))
+    task = fires(node_with(9000.0, job("a", 900.0, 5000), plain))
     assert task is not None and [c.pod.name for c in task.candidates] == ["a"]
 
 
@@ -186,9 +188,9 @@ def test_a_release_is_positive_below_the_request_and_just_what_is_missing(
     online: float, jobs: list[tuple[float, int]], lower: int, upper: int
 ) -> None:
     at = limits(cpuEvictBESatisfactionLowerPercent=lower, cpuEvictBESatisfactionUpperPercent=upper)
-    observation = world(online, *(job(f"j{i}", u, r) for i, (u, r) in enumerate(jobs)))
+    observation = node_with(online, *(job(f"j{i}", u, r) for i, (u, r) in enumerate(jobs)))
     task = fires(observation, at=at)
     if task is not None:
-        asked = sum(candidate(p).requests[Resource.CPU] for p in observation.pods)
-        assert 0 < task.amount <= asked * upper // 100
+        requested = sum(candidate(p).requests[Resource.CPU] for p in observation.pods)
+        assert 0 < task.amount <= requested * upper // 100
         assert lower < upper

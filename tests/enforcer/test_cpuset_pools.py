@@ -17,7 +17,7 @@ from cotenant.enforcer.decide.container_resources import container_resources
 from cotenant.enforcer.observe.cpusets import beside_static_kubelet
 from cotenant.enforcer.report.topology_writer import MachineCpus, node_cpus
 from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
-from tests.enforcer.readings import GIB, container, pod, policy, seen, values
+from tests.enforcer.readings import GIB, container, observation_of, pod, policy, values
 
 STATUS = "scheduling.koordinator.sh/resource-status"
 SYSTEM = {"node.koordinator.sh/system-qos-resource": '{"cpuset": "7"}'}
@@ -44,7 +44,7 @@ def web(qos: QosClass = QosClass.LS, **others: Any) -> PodReading:
 
 
 def decided(*pods: PodReading, node: NodeReading | None = None, of: Any = None, **how: Any) -> StrategyPlan:
-    return CpusetPools(**how).step(seen(*pods, machine=node or machine()), of or policy(), None).plan
+    return CpusetPools(**how).step(observation_of(*pods, machine=node or machine()), of or policy(), None).plan
 
 
 def cpus(*pods: PodReading, **how: Any) -> dict[str, Any]:
@@ -106,8 +106,8 @@ def test_system_pods_get_the_systems_cpus_when_there_are_any() -> None:
     ],
 )
 def test_who_is_moved_to_the_share_pool(qos: QosClass, kube: KubeQos, static: bool, moved: bool) -> None:
-    found = cpus(given_pod("db", QosClass.LSR, "0"), web(qos, kube=kube), node=machine(kubelet_static_cpus=static))
-    assert any("podu-web" in path for path in found) is moved
+    cpusets = cpus(given_pod("db", QosClass.LSR, "0"), web(qos, kube=kube), node=machine(kubelet_static_cpus=static))
+    assert any("podu-web" in path for path in cpusets) is moved
 
 
 def test_cpus_that_the_kubelet_gave_to_one_pod_are_nobody_elses_and_it_keeps_them() -> None:
@@ -128,8 +128,8 @@ def test_where_the_node_offers_cores_a_pod_with_claims_keeps_its_cpus_and_the_ot
     offering = machine(offered_cpus=frozenset({2, 3}))
     assert cpus(*claimed, web(), batch, node=offering) == dict.fromkeys((WEB, f"{at}main", f"{at}side"), "0-1,4-7")
     # without offered cores a claim is of another device, and its pod shares as all do: beside an LSE pod on CPU 5
-    found = cpus(given_pod("rt", QosClass.LSE, "5"), claimed[0])
-    assert found["kubepods/burstable/podu-own-LS/id-main"] == "0-4,6-7"
+    cpusets = cpus(given_pod("rt", QosClass.LSE, "5"), claimed[0])
+    assert cpusets["kubepods/burstable/podu-own-LS/id-main"] == "0-4,6-7"
 
 
 def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherwise() -> None:
@@ -139,11 +139,11 @@ def test_best_effort_is_placed_by_numa_only_when_switched_on_and_not_held_otherw
     assert at not in cpus(pods[0], batch)
     # LSR lends CPU 4, LSE keeps 5.
     assert cpus(*pods, batch, best_effort_pools=True)[at] == "4,6-7"
-    held = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
-    assert at not in cpus(*pods, batch, best_effort_pools=True, of=held)
+    suppressing = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
+    assert at not in cpus(*pods, batch, best_effort_pools=True, of=suppressing)
     bound = given_pod("job", QosClass.BE, "2", kube=KubeQos.BEST_EFFORT)
     assert cpus(bound)[at] == "2"
-    assert cpus(bound, of=held) == {}
+    assert cpus(bound, of=suppressing) == {}
 
 
 def test_best_effort_is_kept_off_the_cpus_of_lse_pods_and_lent_those_of_lsr_pods() -> None:
@@ -151,8 +151,8 @@ def test_best_effort_is_kept_off_the_cpus_of_lse_pods_and_lent_those_of_lsr_pods
     pods = (given_pod("db", QosClass.LSR, "4"), given_pod("rt", QosClass.LSE, "5"))
     at = "kubepods/besteffort/podu-job/id-main"
     assert cpus(*pods, batch)[at] == "0-4,6-7"
-    held = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
-    assert at not in cpus(*pods, batch, of=held)  # suppress leaves them out itself
+    suppressing = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cpuset"}})
+    assert at not in cpus(*pods, batch, of=suppressing)  # suppress leaves them out itself
 
 
 def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_pod_is_told() -> None:
@@ -162,7 +162,7 @@ def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_
     # all 8 CPUs are shared, which is what the kubelet sets: nobody is moved
     assert values(plan, Knob.CPUSET_CPUS) == {} and values(plan, Knob.CPU_QUOTA) == {}
     assert container_resources(bound.spec, bound.spec.containers[0], policy()).cpuset_cpus is None
-    published = node_cpus(seen(bound, machine=node), MachineCpus(regular_topology(1, 8, 1), {}))
+    published = node_cpus(observation_of(bound, machine=node), MachineCpus(regular_topology(1, 8, 1), {}))
     assert (published.pods, published.shared) == ((), frozenset(range(8)))
     (verdict,) = plan.verdicts
     assert verdict.reason == "KubeletOwnsCpus" and "names CPUs 1-2" in verdict.message
@@ -170,7 +170,7 @@ def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_
 
 @pytest.mark.parametrize(("static", "policy_name"), [(True, "static"), (False, "none"), (None, "unknown")])
 def test_the_kubelets_policy_is_published_as_what_is_known_of_it(static: bool | None, policy_name: str) -> None:
-    observation = seen(machine=machine(kubelet_static_cpus=static))
+    observation = observation_of(machine=machine(kubelet_static_cpus=static))
     assert node_cpus(observation, MachineCpus(regular_topology(1, 8, 1), {})).kubelet_policy == policy_name
 
 
@@ -209,8 +209,8 @@ lists = st.sets(st.integers(0, 9), max_size=4).map(lambda s: ",".join(map(str, s
 def test_nobody_shares_an_exclusive_cpu_and_nobody_gets_none(
     pods: list[tuple[QosClass, str, set[int]]], pools: bool
 ) -> None:
-    found = [given_pod(f"p{i}", qos, text, tuple(numa)) for i, (qos, text, numa) in enumerate(pods)]
-    wants = cpus(*found, web(), best_effort_pools=pools)
+    readings = [given_pod(f"p{i}", qos, text, tuple(numa)) for i, (qos, text, numa) in enumerate(pods)]
+    wants = cpus(*readings, web(), best_effort_pools=pools)
     exclusive = {c for qos, text, _ in pods if qos is QosClass.LSE for c in parse_cpus(text)}
     assert all(parse_cpus(text) <= set(range(8)) and text for text in wants.values())
     assert not parse_cpus(wants.get(WEB, "")) & exclusive

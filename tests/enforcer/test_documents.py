@@ -15,8 +15,8 @@ POLICY = "resourceUsedThresholdWithBE: {enable: true, cpuSuppressThresholdPercen
 
 def test_a_nodeslo_and_its_spec_alone_mean_the_same() -> None:
     alone = policy_of(POLICY, "p.yaml")
-    whole = policy_of(f"apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nspec:\n  {POLICY}\n", "p.yaml")
-    assert alone == whole
+    whole_object = policy_of(f"apiVersion: slo.koordinator.sh/v1alpha1\nkind: NodeSLO\nspec:\n  {POLICY}\n", "p.yaml")
+    assert alone == whole_object
     assert alone.thresholds.cpu_suppress_threshold_percent == 70
 
 

@@ -162,10 +162,10 @@ def test_what_pods_have_shares_of_is_not_offered() -> None:
         "scheduling.koordinator.sh/device-allocated": json.dumps(share),
         "scheduling.koordinator.sh/resource-status": '{"cpuset": "2"}',
     }
-    asked = {GPU_CORE: 50, GPU_MEMORY_RATIO: 50, "cpu": 1000}
+    requested = {GPU_CORE: 50, GPU_MEMORY_RATIO: 50, "cpu": 1000}
     # thread 2 is of core 0
-    left = unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, asked)])
-    assert ([device.name for device in left[0]], left[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
+    unshared = unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, requested)])
+    assert ([device.name for device in unshared[0]], unshared[1]) == (["gpu-0", "cpu-1"], ["gpu-1", "cpu-0"])
     # an annotation that its pod does not ask for keeps nothing from claims
     assert unshared_offers(offers, inventory, [Holding("shop/a", "u", texts, {})]) == (offers, [])
 
@@ -181,7 +181,7 @@ def test_what_a_claim_has_stays_in_the_first_slice_when_nothing_else_is_left_of_
     assert isinstance(first, Apply) and isinstance(second, Apply)
     # 2 devices and 128 cores are 130, of which a slice takes 128
     assert [len(write.body["spec"]["devices"]) for write in (first, second)] == [128, 2]
-    assert [one["name"] for one in first.body["spec"]["devices"][:2]] == ["gpu-0", "gpu-5"]
+    assert [gpu["name"] for gpu in first.body["spec"]["devices"][:2]] == ["gpu-0", "gpu-5"]
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=4))
@@ -195,7 +195,7 @@ def test_slices_follow_what_is_offered_and_rest_when_nothing_changes(counts: lis
             else:
                 assert isinstance(write, Apply)
                 published[write.address.name] = write.body
-        specs = [one["spec"] for one in published.values()]
+        specs = [slice_body["spec"] for slice_body in published.values()]
         names = [device["name"] for spec in specs for device in spec["devices"]]
         assert sorted(names) == sorted(offer.name for offer in offers)
         assert {(s["pool"]["resourceSliceCount"], s["pool"]["generation"]) for s in specs} <= {
@@ -209,14 +209,14 @@ def test_a_claims_containers_get_its_devices_variables_and_files() -> None:
     ready = prepare_claim(claim("u-1", "card=gpu-0", "cores/large=cpu-0", "cores/large=cpu-1"), "n1", OFFERS, [])
     spec = cdi_spec(ready)
     assert spec["kind"] == "node.cotenant.dev/claim"
-    assert {one["name"]: one["containerEdits"] for one in spec["devices"]} == {
+    assert {device["name"]: device["containerEdits"] for device in spec["devices"]} == {
         "u_1_card": {
             "env": ["A=b", "COTENANT_CLAIM_u_1_card=gpu-0", "COTENANT_GPU_IDS=GPU-0", "NVIDIA_VISIBLE_DEVICES=GPU-0"],
             "deviceNodes": [{"path": "/dev/x"}],
         },
         "u_1_cores": {"env": ["COTENANT_CLAIM_u_1_cores=0-3"]},
     }
-    env = [line for one in spec["devices"] for line in one["containerEdits"]["env"]]
+    env = [line for device in spec["devices"] for line in device["containerEdits"]["env"]]
     assert set(keys_in(env)) == {request_key("u-1", "card"), request_key("u-1", "cores")}
     assert ready.cpus() == {"u_1_cores": frozenset({0, 1, 2, 3})}
 
@@ -375,9 +375,9 @@ def nothing() -> None:
     """What is done when a claim changes."""
 
 
-def call(socket: Path, service: str, method: str, request: Any, answer: Any) -> Any:
+def call(socket: Path, service: str, method: str, request: Any, response_type: Any) -> Any:
     with grpc.insecure_channel(f"unix:{socket}") as channel:
-        send = channel.unary_unary(f"/{service}/{method}", type(request).SerializeToString, answer.FromString)
+        send = channel.unary_unary(f"/{service}/{method}", type(request).SerializeToString, response_type.FromString)
         return send(request, timeout=20)
 
 
@@ -387,22 +387,22 @@ def test_the_kubelets_calls_are_answered_claim_by_claim(
     sockets = tmp_path_factory.mktemp("dra")  # a socket's path has 107 bytes at most
     cluster = Cluster()
     cluster.claims |= {"c": claim("u-1", "one=gpu-0", "one=cpu-0"), "d": claim("u-2", "one=gpu-7")}
-    told: list[bool] = []
+    notified: list[bool] = []
     claims = begin(tmp_path, cluster)
-    with DraService(claims, sockets / "plugin", sockets / "registry", lambda: told.append(True)) as service:
+    with DraService(claims, sockets / "plugin", sockets / "registry", lambda: notified.append(True)) as service:
         door = sockets / "registry" / f"{DRIVER}-reg.sock"
         info = call(door, REGISTRATION_SERVICE, "GetInfo", registration.InfoRequest(), registration.PluginInfo)
         assert (info.type, info.name, list(info.supported_versions)) == ("DRAPlugin", DRIVER, ["v1.DRAPlugin"])
         status = registration.RegistrationStatus(plugin_registered=True)
         call(door, REGISTRATION_SERVICE, "NotifyRegistrationStatus", status, registration.RegistrationStatusResponse)
-        assert (told, service.kubelet_knows) == ([True], True)
+        assert (notified, service.kubelet_knows) == ([True], True)
 
         request = dra.ClaimsRequest(
             claims=[dra.Claim(namespace="shop", name=name, uid=uid) for name, uid in (("c", "u-1"), ("d", "u-2"))]
         )
         endpoint = Path(info.endpoint)
-        answer = call(endpoint, SERVICE, "NodePrepareResources", request, dra.PrepareResponse)
-        ready, refused = (entry.value for entry in answer.claims)
+        response = call(endpoint, SERVICE, "NodePrepareResources", request, dra.PrepareResponse)
+        ready, refused = (entry.value for entry in response.claims)
         devices = [(device.device_name, device.pool_name, list(device.cdi_device_ids)) for device in ready.devices]
         assert devices == [("gpu-0", "n1", ["node.cotenant.dev/claim=u_1_one"]), ("cpu-0", "n1", [])]
         assert "gpu-7, which node n1 does not offer" in refused.error

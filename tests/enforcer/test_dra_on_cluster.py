@@ -69,13 +69,13 @@ def test_an_agent_publishes_the_devices_of_its_own_node_alone(control_plane: Con
         of_node = f"{RESOURCE_SLICES}?fieldSelector=spec.nodeName%3D{own}"
         first = api.items(of_node)
         # a GPU and 128 cores: one more than a slice takes
-        assert sorted(len(one["spec"]["devices"]) for one in first) == [1, 128]
+        assert sorted(len(resource_slice["spec"]["devices"]) for resource_slice in first) == [1, 128]
         publisher.publish()
         assert api.items(of_node) == first
         cores.clear()
         publisher.publish()
-        (left,) = api.items(of_node)
-        assert (left["spec"]["pool"]["generation"], left["spec"]["devices"][0]["name"]) == (2, "gpu-0")
+        (remaining,) = api.items(of_node)
+        assert (remaining["spec"]["pool"]["generation"], remaining["spec"]["devices"][0]["name"]) == (2, "gpu-0")
     assert len(offers) == 6
     delete_nodes(control_plane, [own, other])
 
@@ -100,7 +100,7 @@ class TwoGpus:
 
     def listed(self) -> list[str]:
         slices = self.api.items(f"{RESOURCE_SLICES}?fieldSelector=spec.nodeName%3D{self.node}")
-        return [device["name"] for one in slices for device in one["spec"]["devices"]]
+        return [device["name"] for resource_slice in slices for device in resource_slice["spec"]["devices"]]
 
 
 @pytest.fixture
@@ -134,9 +134,9 @@ def test_devices_of_a_device_object_are_the_extenders_until_the_node_says_claims
     gpus.doors.publish()
     gpus.leave_to_claims("claims")
     gpus.doors.publish()
-    gone = f"/api/v1/namespaces/{namespace}/pods/train"
-    gpus.api.delete(gone, gracePeriodSeconds="0")
-    wait_for("the pod is gone", lambda: not gpus.api.exists(gone))
+    pod_path = f"/api/v1/namespaces/{namespace}/pods/train"
+    gpus.api.delete(pod_path, gracePeriodSeconds="0")
+    wait_for("the pod is gone", lambda: not gpus.api.exists(pod_path))
     gpus.doors.publish()
     # first none, for they are the extender's; then all but the one that a pod still has a share of
     assert gpus.offered[::2] == gpus.offered[1::2] == [[], ["gpu-1"], ["gpu-0", "gpu-1"]]

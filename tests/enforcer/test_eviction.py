@@ -32,18 +32,18 @@ from cotenant.enforcer.strategies.eviction.victims import (
     opted_in,
     rank,
 )
-from tests.enforcer.readings import MIB, pod, seen
+from tests.enforcer.readings import MIB, observation_of, pod
 
 SETTINGS = BestEffortSettings()
 
 
 def job(name: str, cpu: float = 100.0, memory: int = MIB, **others: Any) -> PodReading:
-    given: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, **others}
-    return pod(name, cpu=CpuUse(cpu), memory=MemoryUse(memory, memory), **given)
+    fields: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, **others}
+    return pod(name, cpu=CpuUse(cpu), memory=MemoryUse(memory, memory), **fields)
 
 
-def use(resource: Resource, one: EvictionCandidate) -> int:
-    return one.use(resource)
+def use(resource: Resource, candidate: EvictionCandidate) -> int:
+    return candidate.use(resource)
 
 
 def task(amount: int, *pods: PodReading, resource: Resource = Resource.CPU, **others: Any) -> Task:
@@ -53,13 +53,15 @@ def task(amount: int, *pods: PodReading, resource: Resource = Resource.CPU, **ot
                    "measure": partial(use, resource), **others})  # fmt: skip
 
 
-def names(tasks: list[Task], world: Observation, before: Choices | None = None, **given: Any) -> list[str]:
-    evicts, _ = choose(tasks, world, before or Choices(), BestEffortSettings(**given))
+def names(
+    tasks: list[Task], observation: Observation, before: Choices | None = None, **strategy_settings: Any
+) -> list[str]:
+    evicts, _ = choose(tasks, observation, before or Choices(), BestEffortSettings(**strategy_settings))
     return [e.name for e in evicts]
 
 
 A, B, C = job("a", 100, 30 * MIB), job("b", 200, 20 * MIB), job("c", 300, 10 * MIB)
-WORLD = seen(A, B, C)
+WORLD = observation_of(A, B, C)
 
 
 @pytest.mark.parametrize(("amount", "chosen"), [(1, ["a"]), (100, ["a"]), (101, ["a", "b"]), (10**9, ["a", "b", "c"])])
@@ -75,7 +77,7 @@ def test_what_an_earlier_task_releases_counts_for_later_ones() -> None:
 
 
 def test_pods_that_leave_already_count_and_are_not_chosen() -> None:
-    leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
+    leaving = observation_of(replace(A, spec=replace(A.spec, deleting=True)), B, C)
     assert names([task(100, *leaving.pods)], leaving) == []
     assert names([task(101, *leaving.pods)], leaving) == ["b"]
 
@@ -83,53 +85,53 @@ def test_pods_that_leave_already_count_and_are_not_chosen() -> None:
 @pytest.mark.parametrize("pending_seconds", [60.0, 10.0])
 def test_a_pod_that_does_not_end_is_counted_on_for_as_long_as_one_that_was_asked(pending_seconds: float) -> None:
     """Somebody deleted it: its grace period is an hour, or the kernel cannot end its container."""
-    given = BestEffortSettings(pending_seconds=pending_seconds)
-    leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
-    one = task(100, *leaving.pods)  # a uses 100 millicores, which would be enough
-    evicts, after = choose([one], leaving, Choices(), given)
+    own_settings = BestEffortSettings(pending_seconds=pending_seconds)
+    leaving = observation_of(replace(A, spec=replace(A.spec, deleting=True)), B, C)
+    release = task(100, *leaving.pods)  # a uses 100 millicores, which would be enough
+    evicts, after = choose([release], leaving, Choices(), own_settings)
     assert evicts == ()
-    evicts, after = choose([one], later(leaving, pending_seconds - 0.1), after, given)
+    evicts, after = choose([release], later(leaving, pending_seconds - 0.1), after, own_settings)
     assert evicts == ()
-    evicts, after = choose([one], later(leaving, pending_seconds), after, given)
+    evicts, after = choose([release], later(leaving, pending_seconds), after, own_settings)
     assert [e.name for e in evicts] == ["b"]
     # another pod of that name is another pod, and one that has gone is forgotten
-    _, gone = choose([], later(seen(B, C), pending_seconds + 1), after, given)
-    assert gone.leaving_since == {}
+    _, after_end = choose([], later(observation_of(B, C), pending_seconds + 1), after, own_settings)
+    assert after_end.leaving_since == {}
 
 
 def test_that_nobody_can_be_evicted_is_said_once_the_last_pod_does_not_end() -> None:
-    stuck = seen(replace(A, spec=replace(A.spec, deleting=True)))
-    one = task(100, *stuck.pods)
-    _, after = choose([one], stuck, Choices(), SETTINGS)
+    stuck = observation_of(replace(A, spec=replace(A.spec, deleting=True)))
+    release = task(100, *stuck.pods)
+    _, after = choose([release], stuck, Choices(), SETTINGS)
 
     def reasons(seconds: float) -> list[str]:
         at = later(stuck, seconds)
         leaving = [p.spec for p in at.pods if after.is_leaving(p.spec, at.at_seconds, SETTINGS)]
-        return [verdict.reason for verdict in _unmet_verdicts(at, [one], (), leaving)]
+        return [verdict.reason for verdict in _unmet_verdicts(at, [release], (), leaving)]
 
     assert reasons(59.0) == []
     assert reasons(60.0) == ["NobodyToEvict"]
 
 
 def test_only_what_a_task_counts_is_credited() -> None:
-    leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
+    leaving = observation_of(replace(A, spec=replace(A.spec, deleting=True)), B, C)
     assert names([task(100, *leaving.pods, counts=lambda p: p.name != "a")], leaving) == ["b"]
 
 
 def test_a_pod_that_frees_nothing_is_not_chosen() -> None:
     idle = job("idle", 0.0)
-    assert names([task(100, idle, B)], seen(idle, B)) == ["b"]
+    assert names([task(100, idle, B)], observation_of(idle, B)) == ["b"]
 
 
-def later(world: Observation, seconds: float) -> Observation:
-    return replace(world, at_seconds=world.at_seconds + seconds)
+def later(observation: Observation, seconds: float) -> Observation:
+    return replace(observation, at_seconds=observation.at_seconds + seconds)
 
 
 @pytest.mark.parametrize(("resource", "seconds"), [(Resource.CPU, 20.0), (Resource.MEMORY, 4.0)])
 def test_after_an_eviction_nobody_new_is_chosen_until_the_cool_down_is_over(resource: Resource, seconds: float) -> None:
-    one = task(1, A, B, C, resource=resource)
-    _, after = choose([one], WORLD, Choices(), SETTINGS)
-    rest = seen(B, C)  # a has gone; the need has not
+    release = task(1, A, B, C, resource=resource)
+    _, after = choose([release], WORLD, Choices(), SETTINGS)
+    rest = observation_of(B, C)  # a has gone; the need has not
     again = task(1, B, C, resource=resource)
     assert names([again], later(rest, seconds - 0.1), after) == []
     assert names([again], later(rest, seconds), after) == ["b"]
@@ -138,23 +140,23 @@ def test_after_an_eviction_nobody_new_is_chosen_until_the_cool_down_is_over(reso
 
 def test_a_cool_down_for_cpu_does_not_hold_up_memory() -> None:
     _, after = choose([task(1, A)], WORLD, Choices(), SETTINGS)
-    assert names([task(1, B, resource=Resource.MEMORY)], later(seen(B, C), 1.0), after) == ["b"]
+    assert names([task(1, B, resource=Resource.MEMORY)], later(observation_of(B, C), 1.0), after) == ["b"]
 
 
 def test_a_chosen_pod_is_named_again_while_it_is_there_and_its_task_is() -> None:
     _, after = choose([task(1, A, B)], WORLD, Choices(), SETTINGS)
     assert names([task(1, A, B)], later(WORLD, 1.0), after) == ["a"]
     assert names([], later(WORLD, 1.0), after) == []
-    leaving = seen(replace(A, spec=replace(A.spec, deleting=True)), B, C)
+    leaving = observation_of(replace(A, spec=replace(A.spec, deleting=True)), B, C)
     assert names([task(1, *leaving.pods)], later(leaving, 1.0), after) == []
 
 
 def test_a_pod_that_cannot_leave_is_passed_over_for_a_while() -> None:
-    one = task(1, A, B)
-    _, after = choose([one], WORLD, Choices(), SETTINGS)
-    assert names([one], later(WORLD, 59.0), after) == ["a"]
-    assert names([one], later(WORLD, 60.0), after) == ["b"]
-    assert names([one], later(WORLD, 120.0), after) == ["a"]
+    release = task(1, A, B)
+    _, after = choose([release], WORLD, Choices(), SETTINGS)
+    assert names([release], later(WORLD, 59.0), after) == ["a"]
+    assert names([release], later(WORLD, 60.0), after) == ["b"]
+    assert names([release], later(WORLD, 120.0), after) == ["a"]
 
 
 def test_a_clock_that_starts_anew_forgets_cool_down_and_told() -> None:
@@ -164,11 +166,11 @@ def test_a_clock_that_starts_anew_forgets_cool_down_and_told() -> None:
 
 def test_containers_are_stopped_here_only_for_best_effort() -> None:
     web = job("web", qos=QosClass.LS, labels={EVICTION_ENABLED_LABEL: "true"})
-    evicts, _ = choose([task(10**9, A, web)], seen(A, web), Choices(), SETTINGS)
+    evicts, _ = choose([task(10**9, A, web)], observation_of(A, web), Choices(), SETTINGS)
     assert [(e.name, e.by_api_only) for e in evicts] == [("a", False), ("web", True)]
-    evicts, _ = choose([task(10**9, A, web, urgent=True)], seen(A, web), Choices(), SETTINGS)
+    evicts, _ = choose([task(10**9, A, web, urgent=True)], observation_of(A, web), Choices(), SETTINGS)
     assert [(e.name, e.urgent) for e in evicts] == [("a", True), ("web", False)]
-    evicts, _ = choose([task(1, A)], seen(A), Choices(), BestEffortSettings(only_evict_by_api=True))
+    evicts, _ = choose([task(1, A)], observation_of(A), Choices(), BestEffortSettings(only_evict_by_api=True))
     assert [e.by_api_only for e in evicts] == [True]
 
 
@@ -192,7 +194,7 @@ def test_some_are_never_chosen(spoilt: dict[str, Any]) -> None:
     reading = job("x", **spoilt)
     assert evictable(job("x").spec)
     assert not evictable(reading.spec)
-    assert names([task(1, reading)], seen(reading)) == []
+    assert names([task(1, reading)], observation_of(reading)) == []
 
 
 def test_who_only_holds_room_stays_but_nobody_hides_behind_its_label() -> None:
@@ -209,7 +211,7 @@ def test_who_only_holds_room_stays_but_nobody_hides_behind_its_label() -> None:
 def test_a_pod_may_limit_which_tasks_take_it(text: str | None, may: bool) -> None:
     reading = job("x", annotations={} if text is None else {EVICTION_POLICY_ANNOTATION: text})
     assert is_eviction_allowed(reading.spec, TaskName.BE_CPU) is may
-    assert names([task(1, reading)], seen(reading)) == (["x"] if may else [])
+    assert names([task(1, reading)], observation_of(reading)) == (["x"] if may else [])
 
 
 def test_outside_best_effort_a_pod_opts_in_and_has_a_low_priority() -> None:
@@ -245,19 +247,19 @@ def test_never_more_than_needed_never_twice_and_remembered_as_json(
     pods: list[tuple[int, bool, QosClass]], needs: list[tuple[int, Resource]]
 ) -> None:
     readings = [job(f"p{i}", c, c * MIB, deleting=d, qos=q) for i, (c, d, q) in enumerate(pods)]
-    world = seen(*readings)
+    observation = observation_of(*readings)
     tasks = [task(amount * (MIB if r is Resource.MEMORY else 1), *readings, resource=r) for amount, r in needs]
-    evicts, after = choose(tasks, world, Choices(), SETTINGS)
+    evicts, after = choose(tasks, observation, Choices(), SETTINGS)
     assert len({e.uid for e in evicts}) == len(evicts)
-    gone = [candidate(p) for p in readings if p.spec.deleting or p.spec.uid in {e.uid for e in evicts}]
+    leaving = [candidate(p) for p in readings if p.spec.deleting or p.spec.uid in {e.uid for e in evicts}]
     if evicts:
         last = evicts[-1]
         # without the last one some task would have been short
         assert any(
-            sum(t.measure(c) for c in gone if c.pod.uid != last.uid) < t.amount
+            sum(t.measure(c) for c in leaving if c.pod.uid != last.uid) < t.amount
             for t in tasks
             if t.name == last.strategy
         )
     assert msgspec.json.decode(msgspec.json.encode(after), type=Choices) == after
-    again, _ = choose(tasks, world, after, SETTINGS)
+    again, _ = choose(tasks, observation, after, SETTINGS)
     assert {e.uid for e in again} == {e.uid for e in evicts}

@@ -16,27 +16,27 @@ from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, to_release, withdrawn_classes
 from cotenant.enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
-from tests.enforcer.readings import GIB, MIB, container, node, pod, policy, seen
+from tests.enforcer.readings import GIB, MIB, container, node, observation_of, pod, policy
 
 MID_CPU = EXTENDED_RESOURCES[Band.MID, Resource.CPU]
 OPEN = {EVICTION_ENABLED_LABEL: "true"}
 
 
-def limits(**given: Any) -> Thresholds:
-    return policy({"resourceUsedThresholdWithBE": {"enable": True, **given}}).thresholds
+def limits(**thresholds: Any) -> Thresholds:
+    return policy({"resourceUsedThresholdWithBE": {"enable": True, **thresholds}}).thresholds
 
 
 def some(
     name: str, cpu: float | None = 100.0, memory: int = MIB, amounts: dict[str, int] | None = None, **others: Any
 ) -> PodReading:
     """A batch pod that may be evicted."""
-    given = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, "labels": OPEN, **others}
-    return pod(name, container(requests=amounts or {}), cpu=CpuUse(cpu), memory=MemoryUse(memory, memory), **given)
+    fields = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, "labels": OPEN, **others}
+    return pod(name, container(requests=amounts or {}), cpu=CpuUse(cpu), memory=MemoryUse(memory, memory), **fields)
 
 
-def world(*pods: PodReading, cpu: float | None = 9000.0, available: int = 2 * GIB, **of: Any) -> Observation:
+def node_with(*pods: PodReading, cpu: float | None = 9000.0, available: int = 2 * GIB, **of: Any) -> Observation:
     """10 cores, 8 GiB."""
-    return seen(*pods, machine=replace(node(10, cpu, **of), memory_available_bytes=available))
+    return observation_of(*pods, machine=replace(node(10, cpu, **of), memory_available_bytes=available))
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def world(*pods: PodReading, cpu: float | None = 9000.0, available: int = 2 * GI
     ],
 )
 def test_how_much_a_full_node_releases(cpu: float | None, lower: int | None, amount: int) -> None:
-    assert to_release(world(cpu=cpu), Resource.CPU, 90, lower)[0] == amount
+    assert to_release(node_with(cpu=cpu), Resource.CPU, 90, lower)[0] == amount
 
 
 def test_memory_is_what_is_not_available() -> None:
     # 6 of 8 GiB = 75 %; lower 68: 8 GiB * 7 / 100
-    assert to_release(world(), Resource.MEMORY, 70, None) == (8 * GIB * 7 // 100, 75)
+    assert to_release(node_with(), Resource.MEMORY, 70, None) == (8 * GIB * 7 // 100, 75)
 
 
 def test_candidates_opted_in_by_rank_and_then_by_use() -> None:
@@ -68,14 +68,16 @@ def test_candidates_opted_in_by_rank_and_then_by_use() -> None:
         some("mid", qos=QosClass.LS, priority_class=PriorityClass.MID, priority=7000),
         some("high", qos=QosClass.LS, priority_class=PriorityClass.PROD, priority=9000),
     ]
-    task = by_use(world(*pods), limits(cpuEvictThresholdPercent=90, evictEnabledPriorityThreshold=7999), Resource.CPU)
+    task = by_use(
+        node_with(*pods), limits(cpuEvictThresholdPercent=90, evictEnabledPriorityThreshold=7999), Resource.CPU
+    )
     # batch without a value counts 5500
     assert task is not None and [c.pod.name for c in task.candidates] == ["big", "small", "mid"]
     assert task.amount == 200
 
 
 @pytest.mark.parametrize(
-    "given",
+    "thresholds",
     [
         {},
         {"cpuEvictThresholdPercent": 90},
@@ -84,8 +86,8 @@ def test_candidates_opted_in_by_rank_and_then_by_use() -> None:
         {"cpuEvictThresholdPercent": 90, "evictEnabledPriorityThreshold": 7999, "enable": False},
     ],
 )
-def test_off_or_not_needed(given: dict[str, Any]) -> None:
-    assert by_use(world(some("a")), limits(**given), Resource.CPU) is None
+def test_off_or_not_needed(thresholds: dict[str, Any]) -> None:
+    assert by_use(node_with(some("a")), limits(**thresholds), Resource.CPU) is None
 
 
 ALLOCATABLE = {"cpuAllocatableEvictThresholdPercent": 110, "allocatableEvictPriorityThreshold": 7999}
@@ -93,7 +95,7 @@ ALLOCATABLE = {"cpuAllocatableEvictThresholdPercent": 110, "allocatableEvictPrio
 
 def test_a_class_that_outgrew_the_node_releases_down_to_the_lower_bound() -> None:
     pods = [some("a", amounts={BATCH_CPU: 800}), some("b", amounts={BATCH_CPU: 400})]
-    (task,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)
+    (task,) = by_allocatable(node_with(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)
     # 1200 of 1000 = 120 % > 110 %: 1200 - 100 % of 1000; larger request first
     assert task.amount == 200
     assert [c.pod.name for c in task.candidates] == ["a", "b"]
@@ -102,17 +104,19 @@ def test_a_class_that_outgrew_the_node_releases_down_to_the_lower_bound() -> Non
 
 def test_at_the_threshold_nobody_leaves() -> None:
     pods = [some("a", amounts={BATCH_CPU: 1100})]
-    assert list(by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)) == []
+    assert (
+        list(by_allocatable(node_with(*pods, allocatable={BATCH_CPU: 1000}), limits(**ALLOCATABLE), Resource.CPU)) == []
+    )
 
 
 def test_nothing_left_counts_as_one_millicore() -> None:
     pods = [some("a", amounts={BATCH_CPU: 500})]
-    (task,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 0}), limits(**ALLOCATABLE), Resource.CPU)
+    (task,) = by_allocatable(node_with(*pods, allocatable={BATCH_CPU: 0}), limits(**ALLOCATABLE), Resource.CPU)
     assert task.amount == 499
 
 
 def test_a_class_that_is_not_offered_is_not_one_with_nothing_left() -> None:
-    seen_ = world(some("a", amounts={BATCH_CPU: 500}))
+    seen_ = node_with(some("a", amounts={BATCH_CPU: 500}))
     assert list(by_allocatable(seen_, limits(**ALLOCATABLE), Resource.CPU)) == []
     assert [v.reason for v in withdrawn_classes(seen_, limits(**ALLOCATABLE))] == ["ClassWithdrawn"]
     assert list(withdrawn_classes(seen_, limits())) == []
@@ -121,8 +125,8 @@ def test_a_class_that_is_not_offered_is_not_one_with_nothing_left() -> None:
 def test_mid_and_batch_are_counted_apart() -> None:
     mid = some("m", amounts={MID_CPU: 3000}, qos=QosClass.LS, priority_class=PriorityClass.MID)
     batch = some("b", amounts={BATCH_CPU: 900})
-    there = {MID_CPU: 1000, BATCH_CPU: 1000}
-    (task,) = by_allocatable(world(mid, batch, allocatable=there), limits(**ALLOCATABLE), Resource.CPU)
+    batch_amounts = {MID_CPU: 1000, BATCH_CPU: 1000}
+    (task,) = by_allocatable(node_with(mid, batch, allocatable=batch_amounts), limits(**ALLOCATABLE), Resource.CPU)
     assert [c.pod.name for c in task.candidates] == ["m"]
     assert task.counts(mid.spec) and not task.counts(batch.spec)
 
@@ -130,15 +134,15 @@ def test_mid_and_batch_are_counted_apart() -> None:
 def test_the_priority_bound_holds_for_requests_too() -> None:
     pods = [some("a", amounts={BATCH_CPU: 2000})]
     low = {**ALLOCATABLE, "allocatableEvictPriorityThreshold": 5000}
-    (task,) = by_allocatable(world(*pods, allocatable={BATCH_CPU: 1000}), limits(**low), Resource.CPU)
+    (task,) = by_allocatable(node_with(*pods, allocatable={BATCH_CPU: 1000}), limits(**low), Resource.CPU)
     assert list(task.candidates) == []
 
 
 def test_memory_works_alike() -> None:
     pods = [some("a", amounts={BATCH_MEMORY: 3 * GIB})]
-    given = {"memoryAllocatableEvictThresholdPercent": 100, "memoryAllocatableEvictLowerPercent": 90}
-    at = limits(**given, allocatableEvictPriorityThreshold=7999)
-    (task,) = by_allocatable(world(*pods, allocatable={BATCH_MEMORY: 2 * GIB}), at, Resource.MEMORY)
+    thresholds = {"memoryAllocatableEvictThresholdPercent": 100, "memoryAllocatableEvictLowerPercent": 90}
+    at = limits(**thresholds, allocatableEvictPriorityThreshold=7999)
+    (task,) = by_allocatable(node_with(*pods, allocatable={BATCH_MEMORY: 2 * GIB}), at, Resource.MEMORY)
     # 3 GiB - 90 % of 2 GiB
     assert task.amount == 3 * GIB - 90 * 2 * GIB // 100
     assert task.name == "MemoryAllocatableEvict"

@@ -63,7 +63,7 @@ def test_without_a_resize_the_spec_was_granted_unless_something_else_was_allocat
 
 
 @pytest.mark.parametrize(
-    ("inits", "whole"),
+    ("inits", "pod_cpu"),
     [
         ((), 2000),
         ((init("s", 500, stays=True),), 2500),  # 2000 + 500
@@ -75,8 +75,8 @@ def test_without_a_resize_the_spec_was_granted_unless_something_else_was_allocat
         ((init("s", 500, stays=True), init("i", 0)), 2500),  # the kubelet asks the sum with the sidecars before it
     ],
 )
-def test_a_pods_limit_is_that_of_its_largest_moment(inits: tuple[ContainerSpec, ...], whole: int) -> None:
-    assert pod_limit(pod(inits=inits), "cpu") == whole
+def test_a_pods_limit_is_that_of_its_largest_moment(inits: tuple[ContainerSpec, ...], pod_cpu: int) -> None:
+    assert pod_limit(pod(inits=inits), "cpu") == pod_cpu
 
 
 def test_ephemeral_containers_neither_add_to_the_pods_limit_nor_take_it_away() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import Knob, KubeQos, PodReading, StrategyPlan
 from cotenant.enforcer.strategies.identity import GroupIdentity
-from tests.enforcer.readings import EVERY_KNOB, container, pod, policy, seen, values
+from tests.enforcer.readings import EVERY_KNOB, container, observation_of, pod, policy, values
 
 STOCK = EVERY_KNOB - {Knob.CPU_BVT}
 BURSTABLE, BEST_EFFORT = "kubepods/burstable", "kubepods/besteffort"
@@ -30,7 +30,7 @@ def rules(cpu: str = "groupIdentity", suppress: bool = False, **idle: int) -> An
 
 
 def decided(*pods: PodReading, of: Any = None, supported: frozenset[Knob] = EVERY_KNOB) -> StrategyPlan:
-    return GroupIdentity().step(seen(*pods, supported=supported), of or rules(), None).plan
+    return GroupIdentity().step(observation_of(*pods, supported=supported), of or rules(), None).plan
 
 
 def noted(name: str, note: dict[str, Any] | str, kube: KubeQos = KubeQos.BURSTABLE, **others: Any) -> PodReading:
@@ -78,9 +78,9 @@ def test_a_guaranteed_pod_without_a_label_follows_ls_where_lsr_is_off(lsr: bool,
         }
     )
     labelled = pod("b", qos=QosClass.LSR, kube=KubeQos.GUARANTEED)
-    found = values(decided(pod("f", kube=KubeQos.GUARANTEED), labelled, of=on), Knob.CPU_BVT)
-    assert found.get("kubepods/podu-f") == identity
-    assert found.get("kubepods/podu-b") == (2 if lsr else None)
+    identities = values(decided(pod("f", kube=KubeQos.GUARANTEED), labelled, of=on), Knob.CPU_BVT)
+    assert identities.get("kubepods/podu-f") == identity
+    assert identities.get("kubepods/podu-b") == (2 if lsr else None)
 
 
 def test_a_pod_may_ask_for_another_identity() -> None:

@@ -27,7 +27,7 @@ from cotenant.enforcer.strategies.baseline import (
 )
 from cotenant.enforcer.strategies.baseline import annotated_baselines as figures
 from cotenant.enforcer.strategies.interference import GIVE_UP_SECONDS, Findings, InterferenceState, correlation, detect
-from tests.enforcer.readings import container, node, pod, seen
+from tests.enforcer.readings import container, node, observation_of, pod
 
 SETTINGS = BestEffortSettings(interference_samples=10, interference_patience_seconds=5.0)
 
@@ -44,23 +44,23 @@ def job(name: str, cpu: float, **others: Any) -> PodReading:
     return pod(name, qos=QosClass.BE, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(cpu), **others)
 
 
-def world(*pods: PodReading, at: float = 0.0) -> Observation:
+def node_with(*pods: PodReading, at: float = 0.0) -> Observation:
     total = sum(p.group.cpu.millicores or 0.0 for p in pods if p.group)
-    return seen(*pods, machine=node(10, total), at=at)
+    return observation_of(*pods, machine=node(10, total), at=at)
 
 
 class Story:
     """Ticks of one second, one after the other."""
 
-    def __init__(self, **given: Any) -> None:
-        self.settings = msgspec.structs.replace(SETTINGS, **given)
+    def __init__(self, **changes: Any) -> None:
+        self.settings = msgspec.structs.replace(SETTINGS, **changes)
         self.state = InterferenceState()
         self.at = 0.0
 
     def tick(self, *pods: PodReading) -> Findings:
-        found, self.state = detect(world(*pods, at=self.at), self.state, self.settings)
+        findings, self.state = detect(node_with(*pods, at=self.at), self.state, self.settings)
         self.at += 1.0
-        return found
+        return findings
 
     def ticks(self, count: int, *pods: PodReading) -> list[Findings]:
         return [self.tick(*pods) for _ in range(count)]
@@ -71,12 +71,12 @@ class Story:
         return self
 
 
-def caps(found: list[Findings]) -> list[int | None]:
-    return [f.cap_millicores for f in found]
+def caps(tick_findings: list[Findings]) -> list[int | None]:
+    return [f.cap_millicores for f in tick_findings]
 
 
-def reasons(found: Findings) -> list[str]:
-    return [v.reason for v in found.verdicts]
+def reasons(tick_findings: Findings) -> list[str]:
+    return [v.reason for v in tick_findings.verdicts]
 
 
 BURNS = (job("a", 4000.0), job("b", 100.0))
@@ -143,25 +143,25 @@ def test_a_little_waiting_is_nothing_however_little_was_normal() -> None:
 def test_when_the_victim_is_well_again_best_effort_gets_back_step_by_step() -> None:
     story = Story().learned()
     story.ticks(9, web(40.0), *BURNS)
-    found = caps(story.ticks(12, web(1.0), *BURNS))
+    cap_steps = caps(story.ticks(12, web(1.0), *BURNS))
     # a quarter for 5 s, half for 5 s, all
-    assert found == [*[1025] * 4, *[2050] * 5, *[None] * 3]
+    assert cap_steps == [*[1025] * 4, *[2050] * 5, *[None] * 3]
 
 
 def test_who_always_ran_is_no_antagonist_and_suppression_that_does_not_help_is_given_up() -> None:
     steady = job("a", 600.0)
-    known: dict[str, Any] = {"annotations": {BASELINE_ANNOTATION: '{"cpu-wait": 1}'}}
+    baseline: dict[str, Any] = {"annotations": {BASELINE_ANNOTATION: '{"cpu-wait": 1}'}}
     story = Story()
-    story.ticks(20, web(1.0, **known), steady)
-    all_findings = story.ticks(16, web(40.0, **known), steady)
+    story.ticks(20, web(1.0, **baseline), steady)
+    all_findings = story.ticks(16, web(40.0, **baseline), steady)
     assert caps(all_findings) == [None, None, *[300] * 5, *[150] * 5, *[None] * 4]
     assert {f.antagonist for f in all_findings} == {""}
     assert "no best-effort pod's usage correlates with this" in all_findings[2].verdicts[0].message
     assert reasons(all_findings[-1]) == ["NotBestEffort"]
-    assert caps(story.ticks(int(GIVE_UP_SECONDS) - 10, web(40.0, **known), steady)) == [None] * (
+    assert caps(story.ticks(int(GIVE_UP_SECONDS) - 10, web(40.0, **baseline), steady)) == [None] * (
         int(GIVE_UP_SECONDS) - 10
     )
-    assert 300 in caps(story.ticks(20, web(40.0, **known), steady))
+    assert 300 in caps(story.ticks(20, web(40.0, **baseline), steady))
 
 
 def test_the_eviction_of_who_is_gone_is_not_asked_for() -> None:
@@ -231,9 +231,9 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
         io_pressure=Pressure(7.0),
         memory_pressure=Pressure(2.0),
     )
-    found = measured_signals(replace(reading, group=group), 2.0)
+    measured = measured_signals(replace(reading, group=group), 2.0)
     # 0.5 s of 2 s in the run queue
-    assert found == {
+    assert measured == {
         InterferenceSignal.CPU_WAIT: 3.0,
         InterferenceSignal.RUN_DELAY: 25.0,
         InterferenceSignal.CYCLES: 1.5,
@@ -315,8 +315,8 @@ def test_a_baseline_belongs_to_the_controller() -> None:
 def test_only_best_effort_is_ever_accused_and_the_state_is_json(ticks: list[tuple[float, float, float, bool]]) -> None:
     story = Story(interference_samples=5)
     story.ticks(8, web(0.5), job("a", 0.0))
-    for wait, a, b, there in ticks:
-        found = story.tick(web(wait), job("a", a), *([job("b", b)] if there else []))
-        assert found.antagonist in {"", "u-a", "u-b"}
-        assert found.cap_millicores is None or found.cap_millicores >= 0
+    for wait, a, b, is_present in ticks:
+        findings = story.tick(web(wait), job("a", a), *([job("b", b)] if is_present else []))
+        assert findings.antagonist in {"", "u-a", "u-b"}
+        assert findings.cap_millicores is None or findings.cap_millicores >= 0
     assert msgspec.json.decode(msgspec.json.encode(story.state), type=InterferenceState) == story.state

@@ -13,7 +13,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import Knob, PodReading, StrategyPlan
 from cotenant.enforcer.model.node_policy import Block
 from cotenant.enforcer.strategies.io import DiskLimits, blocks_of, device_of
-from tests.enforcer.readings import EVERY_KNOB, MIB, node, pod, policy, seen, values
+from tests.enforcer.readings import EVERY_KNOB, MIB, node, observation_of, pod, policy, values
 
 MOUNT = "/var/lib/kubelet/pods/u-web/volumes/kubernetes.io~csi/pvc-1/mount"
 DEVICES = {"sda": "8:0", "sdb": "8:16", "nvme0n1": "259:1", "vg-data": "253:2", MOUNT: "8:32", "/var/lib/data": "8:16"}
@@ -34,7 +34,11 @@ def web(note: Any = None) -> PodReading:
 
 
 def decided(of: Any, note: Any = None, supported: frozenset[Knob] = EVERY_KNOB) -> StrategyPlan:
-    return DiskLimits().step(seen(web(note), machine=node(block_devices=DEVICES), supported=supported), of, None).plan
+    return (
+        DiskLimits()
+        .step(observation_of(web(note), machine=node(block_devices=DEVICES), supported=supported), of, None)
+        .plan
+    )
 
 
 def test_limits_go_to_the_pods_cgroup_device_by_device() -> None:

@@ -48,10 +48,10 @@ def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Plac
     with tempfile.TemporaryDirectory() as folder:
         with OriginalValues(Path(folder), "boot") as journal:
             journal.save({**notes, ONE.place: ONE})
-        whole = (Path(folder) / FILE).read_bytes()
-        (Path(folder) / FILE).write_bytes(whole[:length])
+        content = (Path(folder) / FILE).read_bytes()
+        (Path(folder) / FILE).write_bytes(content[:length])
         with OriginalValues(Path(folder), "boot") as journal:
-            if length >= len(whole):
+            if length >= len(content):
                 assert journal.notes == {**notes, ONE.place: ONE}
             else:
                 assert journal.notes == {}

@@ -110,10 +110,10 @@ def test_what_was_written_reads_back_as_the_same(case: tuple[Knob, Value], v2: b
     dialect = V2 if v2 else V1
     texts = as_text(knob, value, dialect)
     if knob is Knob.BLKIO_READ_BPS:
-        there = "\n".join(texts)
+        file_text = "\n".join(texts)
     else:
-        there = str(kept(knob, int(texts[0]), V1)) if knob is Knob.CPU_SHARES and not v2 else texts[0]
-    back = from_text(knob, there, dialect)
+        file_text = str(kept(knob, int(texts[0]), V1)) if knob is Knob.CPU_SHARES and not v2 else texts[0]
+    back = from_text(knob, file_text, dialect)
     assert back is not None
     assert same(knob, back, value, dialect)
     assert same(knob, kept(knob, value, dialect), value, dialect)
@@ -137,11 +137,11 @@ def test_a_weight_survives_the_way_through_shares(weight: int) -> None:
 @given(st.sampled_from([Knob.CPU_QUOTA, Knob.CPU_BURST]), st.integers(1, 100), st.integers(1, 10_000_000))
 @settings(max_examples=100)
 def test_cpu_time_survives_a_period_that_is_not_ours(knob: Knob, period_milliseconds: int, amount: int) -> None:
-    asked, period = round_for_write(knob, amount), period_milliseconds * 1000
-    back = from_text(knob, as_text(knob, asked, V1, period)[0], V1, period)
+    rounded, period = round_for_write(knob, amount), period_milliseconds * 1000
+    back = from_text(knob, as_text(knob, rounded, V1, period)[0], V1, period)
     # the kernel takes no quota below 1000 us of any period
     least = -(-1000 * 100_000 // period)
-    assert back == (max(asked, least) if knob is Knob.CPU_QUOTA else asked)
+    assert back == (max(rounded, least) if knob is Knob.CPU_QUOTA else rounded)
     assert least_quota(period) == least
 
 
@@ -154,7 +154,7 @@ def test_what_may_be_saved_up_is_written_in_the_cgroups_own_period(dialect: Dial
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "alike"),
+    ("first", "other", "alike"),
     [
         ((Knob.CPU_SHARES, 1), 2, True),
         ((Knob.CPU_SHARES, 999_999), 262_144, True),
@@ -167,8 +167,10 @@ def test_what_may_be_saved_up_is_written_in_the_cgroups_own_period(dialect: Dial
         ((Knob.CPU_QUOTA, NO_LIMIT), 1000, False),
     ],
 )
-def test_what_the_kernel_changes_silently_counts_as_written(one: tuple[Knob, Value], other: Value, alike: bool) -> None:
-    assert same(*one, other, V1) is alike
+def test_what_the_kernel_changes_silently_counts_as_written(
+    first: tuple[Knob, Value], other: Value, alike: bool
+) -> None:
+    assert same(*first, other, V1) is alike
 
 
 def test_v2_keeps_shares_only_as_fine_as_weights() -> None:
@@ -219,5 +221,5 @@ def test_every_knob_has_a_row_and_a_default_or_a_parent() -> None:
 @given(st.sampled_from(sorted(Knob)), st.text(max_size=60), st.booleans())
 @settings(max_examples=300)
 def test_no_text_of_a_file_breaks_the_reader(knob: Knob, text: str, v2: bool) -> None:
-    found = from_text(Knob(knob), text, V2 if v2 else V1)
-    assert found is None or isinstance(found, int | str)
+    parsed = from_text(Knob(knob), text, V2 if v2 else V1)
+    assert parsed is None or isinstance(parsed, int | str)

@@ -9,7 +9,7 @@ import pytest
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NO_LIMIT, Knob, KubeQos, PodReading
 from cotenant.enforcer.decide.kubelet_values import sets_no_quotas
-from tests.enforcer.readings import MIB, container, node, pod, seen
+from tests.enforcer.readings import MIB, container, node, observation_of, pod
 
 LIMIT = {"cpu": 500, "memory": 64 * MIB}
 
@@ -37,5 +37,5 @@ def test_whether_the_kubelet_sets_quotas_is_seen_on_the_pods_with_a_limit(
         web("db", NO_LIMIT, qos=QosClass.LSR, kube=KubeQos.GUARANTEED),
         pod("free", container(), knobs={Knob.CPU_QUOTA: NO_LIMIT}),
     ]
-    observation = seen(*others, *limited, machine=node(kubelet_quotas_off=in_file))
+    observation = observation_of(*others, *limited, machine=node(kubelet_quotas_off=in_file))
     assert sets_no_quotas(observation) is off

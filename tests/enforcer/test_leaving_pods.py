@@ -38,7 +38,7 @@ from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.burst import pool_millicores
 from tests.enforcer.one_strategy import OneStrategy
-from tests.enforcer.readings import EVERY_KNOB, GIB, MIB, container, node, pod, policy, seen
+from tests.enforcer.readings import EVERY_KNOB, GIB, MIB, container, node, observation_of, pod, policy
 from tests.enforcer.v1_kernel import V2
 from tests.support.kubepods import Kubepods, missing
 
@@ -120,7 +120,7 @@ class Cgroups:
             resctrl=ResctrlReading(0x7FF, (0,), (0,)),
             uplink=Uplink("eth0", 10**9),
         )
-        observation = seen(*(self._present(p, deleting) for p in self.pods), machine=machine, at=at)
+        observation = observation_of(*(self._present(p, deleting) for p in self.pods), machine=machine, at=at)
         assert observation.kubepods is not None
         return replace(
             observation,
@@ -201,17 +201,17 @@ def test_a_batch_pod_is_held_on_real_cgroups_until_it_is_gone(tmp_path: Path) ->
         pytest.skip(f"LEAVING PODS ARE NOT TESTED ON REAL CGROUPS: {reason}")
     resources = {side: {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "256Mi"} for side in SIDES}
     with Kubepods() as kubelet:
-        made = kubelet.pod("job", qos="BE", resources=resources)
-        kubelet.run(made, ["sleep", "600"])
-        spec = pod_of(msgspec.convert(made.body, NodePodWire))
+        job_pod = kubelet.pod("job", qos="BE", resources=resources)
+        kubelet.run(job_pod, ["sleep", "600"])
+        spec = pod_of(msgspec.convert(job_pod.body, NodePodWire))
         agent = OneStrategy(BeTotals(), tmp_path, Layout(base=(kubelet.base,)))
         try:
             agent.tick([spec])
-            values = shown(kubelet, made.container)
+            values = shown(kubelet, job_pod.container)
             # 2 CPUs: 2048 shares, 200,000 us of each 100 ms
             assert values == {"cpu.shares": "2048", "cpu.cfs_quota_us": "200000", "memory": str(256 * MIB)}
             assert agent.tick([replace(spec, deleting=True)]) == []
-            assert shown(kubelet, made.container) == values
+            assert shown(kubelet, job_pod.container) == values
         finally:
             agent.restore()
 

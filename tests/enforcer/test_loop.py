@@ -36,7 +36,7 @@ from cotenant.enforcer.decide.loop import (
     mode_of,
 )
 from cotenant.enforcer.model.node_policy import NodePolicy
-from tests.enforcer.readings import TIERS, pod, policy, seen
+from tests.enforcer.readings import TIERS, observation_of, pod, policy
 
 BE = TIERS[KubeQos.BEST_EFFORT]
 AGES = Ages(policy_ttl_seconds=300, release_seconds=3600, pods_ttl_seconds=120)
@@ -56,7 +56,7 @@ class Saying:
     def initial(self) -> int:
         return 0
 
-    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+    def step(self, observation: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
         return Step(self.plan, state + 1)
 
 
@@ -70,7 +70,7 @@ class Breaking:
     def initial(self) -> int:
         return 0
 
-    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+    def step(self, observation: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
         if state:
             raise ZeroDivisionError("no CPU is eligible")
         return Step(self.plan, state + 1)
@@ -85,10 +85,10 @@ class Fragile:
     def initial(self) -> int:
         return 0
 
-    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
-        if state and any(p.spec.name == "bad" for p in seen.pods):
+    def step(self, observation: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+        if state and any(p.spec.name == "bad" for p in observation.pods):
             raise OverflowError("no number holds it")
-        wants = tuple(want(5000 + state, p.group.path, strategy=self.name) for p in seen.pods if p.group)
+        wants = tuple(want(5000 + state, p.group.path, strategy=self.name) for p in observation.pods if p.group)
         return Step(StrategyPlan(wants), state + 1)
 
 
@@ -110,7 +110,7 @@ def once(
     ],
 )
 def test_the_mode_follows_the_age_of_what_is_known(policy_age: float, pods_age: float, mode: AgentMode) -> None:
-    at = replace(seen(), policy_age_seconds=policy_age, pods_age_seconds=pods_age)
+    at = replace(observation_of(), policy_age_seconds=policy_age, pods_age_seconds=pods_age)
     assert mode_of(at, policy(), AGES) is mode
 
 
@@ -119,22 +119,22 @@ def test_on_old_knowledge_best_effort_gets_no_more_than_an_agent_before_had_left
         (BE, Knob.CPU_QUOTA): OriginalValue(BE, Knob.CPU_QUOTA, Level.QOS, NO_LIMIT, (9000, 5000)),
         (BE, Knob.CPU_SHARES): OriginalValue(BE, Knob.CPU_SHARES, Level.QOS, 2, (1024, 2597)),
     }
-    stale = replace(seen(), policy_age_seconds=301.0)
+    stale = replace(observation_of(), policy_age_seconds=301.0)
     looser = [Saying(StrategyPlan((want(20_000),)))]
     decided, memory = decide(stale, policy(), Memory(wants=wants_of(before)), looser, AGES)
     assert {(w.knob, w.value) for w in decided.wants} == {(Knob.CPU_QUOTA, 5000)}
     assert {w.value for w in decide(stale, policy(), memory, looser, AGES)[0].wants} == {5000}
-    assert {w.value for w in decide(seen(), policy(), memory, looser, AGES)[0].wants} == {20_000}
+    assert {w.value for w in decide(observation_of(), policy(), memory, looser, AGES)[0].wants} == {20_000}
 
 
 def test_without_a_policy_nothing_is_wanted_and_the_reason_is_told() -> None:
-    decided, memory = decide(seen(), None, Memory({"one": 4}), [Saying(StrategyPlan((want(5000),)))], AGES)
+    decided, memory = decide(observation_of(), None, Memory({"one": 4}), [Saying(StrategyPlan((want(5000),)))], AGES)
     assert (decided.mode, decided.wants, memory) == (AgentMode.RELEASE, (), Memory())
     assert [verdict.reason for verdict in decided.verdicts] == ["NoPolicy"]
 
 
 def test_a_pod_on_which_a_strategy_fails_keeps_what_it_has_and_all_others_are_served() -> None:
-    at = seen(*(pod(name) for name in ("a", "bad", "b", "c")))
+    at = observation_of(*(pod(name) for name in ("a", "bad", "b", "c")))
     first, memory = once([Fragile()], at)
     assert {w.value for w in first.wants} == {5000} and len(first.wants) == 4
     decided, _ = once([Fragile()], replace(at, at_seconds=1.0), memory)
@@ -146,14 +146,14 @@ def test_a_pod_on_which_a_strategy_fails_keeps_what_it_has_and_all_others_are_se
 
 def test_strategies_remember_from_tick_to_tick() -> None:
     strategy = Saying(StrategyPlan((want(5000),)))
-    _, memory = once([strategy], seen())
-    _, memory = once([strategy], seen(at=1.0), memory)
+    _, memory = once([strategy], observation_of())
+    _, memory = once([strategy], observation_of(at=1.0), memory)
     assert memory.states == {"one": 2}
 
 
 def test_of_two_values_for_one_knob_the_first_strategys_holds_and_it_is_told() -> None:
     first, second = Saying(StrategyPlan((want(5000),))), Saying(StrategyPlan((want(9000, strategy="two"),)), "two")
-    decided, _ = once([first, second], seen())
+    decided, _ = once([first, second], observation_of())
     assert [w.value for w in decided.wants] == [5000]
     assert [(v.reason, v.warning) for v in decided.verdicts] == [("KnobConflict", True)]
 
@@ -167,8 +167,8 @@ def test_a_strategy_that_breaks_keeps_its_last_wants_and_lets_the_others_go_on()
     evicts = Evict("x", "a", "u", "breaking", "why")
     broken = Breaking(StrategyPlan((want(5000, strategy="breaking"),), (evicts,)))
     fine = Saying(StrategyPlan((want(7, "kubepods", Knob.CPU_SHARES),)))
-    _, memory = once([broken, fine], seen())
-    decided, memory = once([broken, fine], seen(at=1.0), memory)
+    _, memory = once([broken, fine], observation_of())
+    decided, memory = once([broken, fine], observation_of(at=1.0), memory)
     assert {w.value for w in decided.wants} == {5000, 7}
     assert decided.evictions == () and memory.states == {"breaking": 1, "one": 2}
     assert "ZeroDivisionError: no CPU is eligible" in decided.verdicts[0].message
@@ -177,16 +177,16 @@ def test_a_strategy_that_breaks_keeps_its_last_wants_and_lets_the_others_go_on()
 def test_what_a_broken_strategy_wanted_of_a_cgroup_that_is_gone_is_dropped() -> None:
     web = pod("web")
     broken = Breaking(StrategyPlan((want(5000, web.group.path if web.group else "", strategy="breaking"),)))
-    _, memory = once([broken], seen(web))
-    assert once([broken], seen(at=1.0), memory)[0].wants == ()
+    _, memory = once([broken], observation_of(web))
+    assert once([broken], observation_of(at=1.0), memory)[0].wants == ()
 
 
 def stale(at: float = 1.0) -> Observation:
-    return replace(seen(pod("batch", kube=KubeQos.BEST_EFFORT), at=at), policy_age_seconds=301.0)
+    return replace(observation_of(pod("batch", kube=KubeQos.BEST_EFFORT), at=at), policy_age_seconds=301.0)
 
 
 def test_on_a_stale_policy_nobody_is_evicted_and_best_effort_gets_no_more() -> None:
-    _, memory = once([Saying(StrategyPlan((want(5000),)))], seen())
+    _, memory = once([Saying(StrategyPlan((want(5000),)))], observation_of())
     more = Saying(StrategyPlan((want(9000),), (Evict("x", "a", "u", "one", "why"),)))
     decided, memory = once([more], stale(), memory)
     assert (decided.mode, [w.value for w in decided.wants], decided.evictions) == (AgentMode.HOLD, [5000], ())
@@ -211,18 +211,18 @@ def test_on_a_stale_policy_nobody_is_evicted_and_best_effort_gets_no_more() -> N
     ],
 )
 def test_what_looser_means_depends_on_the_knob(knob: Knob, before: Value, now: Value, result: Value) -> None:
-    wants = keep_tighter_wants([want(now, knob=knob)], [want(before, knob=knob)], seen())
+    wants = keep_tighter_wants([want(now, knob=knob)], [want(before, knob=knob)], observation_of())
     assert [w.value for w in wants] == [result]
 
 
 def test_other_tiers_follow_their_strategies_also_on_old_knowledge() -> None:
     path = TIERS[KubeQos.BURSTABLE]
-    assert [w.value for w in keep_tighter_wants([want(9000, path)], [want(5000, path)], seen())] == [9000]
+    assert [w.value for w in keep_tighter_wants([want(9000, path)], [want(5000, path)], observation_of())] == [9000]
 
 
 def test_a_verdict_of_a_strategy_reaches_the_round() -> None:
     verdict = Verdict("n1", "Idle", "nothing to do")
-    assert once([Saying(StrategyPlan(verdicts=(verdict,)))], seen())[0].verdicts == (verdict,)
+    assert once([Saying(StrategyPlan(verdicts=(verdict,)))], observation_of())[0].verdicts == (verdict,)
 
 
 def quota_of(value: Value) -> float:
@@ -235,7 +235,7 @@ _QUOTA = st.integers(1000, 10**6) | st.just(NO_LIMIT)
 
 @given(st.lists(_QUOTA, min_size=1, max_size=8))
 def test_on_old_knowledge_a_quota_never_grows(values: list[int]) -> None:
-    _, memory = once([Saying(StrategyPlan((want(values[0]),)))], seen())
+    _, memory = once([Saying(StrategyPlan((want(values[0]),)))], observation_of())
     last = quota_of(values[0])
     for number, value in enumerate(values[1:]):
         decided, memory = once([Saying(StrategyPlan((want(value),)))], stale(1.0 + number), memory)

@@ -13,30 +13,30 @@ from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.fullness import MemoryTrend, best_effort_memory
 from cotenant.enforcer.strategies.eviction.victims import Task
-from tests.enforcer.readings import GIB, MIB, node, pod, policy, seen
+from tests.enforcer.readings import GIB, MIB, node, observation_of, pod, policy
 
 SETTINGS = BestEffortSettings()
 
 
-def limits(**given: Any) -> Thresholds:
-    return policy({"resourceUsedThresholdWithBE": {"enable": True, **given}}).thresholds
+def limits(**thresholds: Any) -> Thresholds:
+    return policy({"resourceUsedThresholdWithBE": {"enable": True, **thresholds}}).thresholds
 
 
 def job(name: str, memory: int, qos: QosClass = QosClass.BE, **others: Any) -> PodReading:
     return pod(name, qos=qos, kube=KubeQos.BEST_EFFORT, memory=MemoryUse(memory, memory), **others)
 
 
-def world(available: int, *pods: PodReading) -> Observation:
+def node_with(available: int, *pods: PodReading) -> Observation:
     """8 GiB."""
-    return seen(*pods, machine=replace(node(4), memory_available_bytes=available))
+    return observation_of(*pods, machine=replace(node(4), memory_available_bytes=available))
 
 
-def found(seen_: Observation, at: Thresholds | None = None, trend: MemoryTrend | None = None) -> Task | None:
+def memory_task(seen_: Observation, at: Thresholds | None = None, trend: MemoryTrend | None = None) -> Task | None:
     return best_effort_memory(seen_, at or limits(), trend or MemoryTrend(), SETTINGS)[0]
 
 
 @pytest.mark.parametrize(
-    ("available", "given", "percent"),
+    ("available", "thresholds", "percent"),
     [
         (2 * GIB, {}, 7),  # 75 % used; 75 - 68
         (2 * GIB, {"memoryEvictLowerPercent": 50}, 25),
@@ -46,8 +46,8 @@ def found(seen_: Observation, at: Thresholds | None = None, trend: MemoryTrend |
         (2 * GIB, {"enable": False}, 0),
     ],
 )
-def test_how_much_is_released(available: int, given: dict[str, Any], percent: int) -> None:
-    task = found(world(available, job("a", GIB)), limits(**given))
+def test_how_much_is_released(available: int, thresholds: dict[str, Any], percent: int) -> None:
+    task = memory_task(node_with(available, job("a", GIB)), limits(**thresholds))
     assert (task.amount if task else 0) == 8 * GIB * percent // 100
 
 
@@ -61,31 +61,31 @@ def test_lowest_priority_first_then_the_largest_then_the_last_name() -> None:
         job("plain", 4 * GIB, qos=QosClass.NONE),
         job("web", 4 * GIB, qos=QosClass.LS),
     ]
-    task = found(world(GIB, *pods))
+    task = memory_task(node_with(GIB, *pods))
     assert task is not None and [c.pod.name for c in task.candidates] == ["d", "c", "b", "a", "e"]
 
 
 def test_what_a_pod_has_in_the_page_cache_frees_nothing() -> None:
     cached = pod("z", qos=QosClass.BE, kube=KubeQos.BEST_EFFORT, memory=MemoryUse(4 * GIB, 4 * GIB, anon=MIB))
-    task = found(world(GIB, cached, job("a", GIB)))
+    task = memory_task(node_with(GIB, cached, job("a", GIB)))
     assert task is not None
     assert [(c.pod.name, task.measure(c)) for c in task.candidates] == [("a", GIB), ("z", MIB)]
 
 
 def test_page_cache_is_no_use() -> None:
-    assert found(world(6 * GIB, job("a", GIB))) is None
+    assert memory_task(node_with(6 * GIB, job("a", GIB))) is None
 
 
 def test_an_emergency_does_not_wait() -> None:
-    task = found(world(GIB, job("a", GIB)))
+    task = memory_task(node_with(GIB, job("a", GIB)))
     assert task is not None and not task.urgent
     # 5 % of 8 GiB is 409.6 MiB
-    task = found(world(409 * MIB, job("a", GIB)))
+    task = memory_task(node_with(409 * MIB, job("a", GIB)))
     assert task is not None and task.urgent and "memory runs out" in task.why
 
 
 def test_an_emergency_holds_above_any_threshold() -> None:
-    task = found(world(0, job("a", GIB)), limits(memoryEvictThresholdPercent=100, memoryEvictLowerPercent=99))
+    task = memory_task(node_with(0, job("a", GIB)), limits(memoryEvictThresholdPercent=100, memoryEvictLowerPercent=99))
     assert task is not None and task.urgent
     # what is missing to 5 %, more than 1 % of the threshold
     assert task.amount == 8 * GIB * 5 // 100
@@ -93,14 +93,14 @@ def test_an_emergency_holds_above_any_threshold() -> None:
 
 def test_memory_that_falls_fast_is_an_emergency_over_the_threshold() -> None:
     # 1 GiB a second; 2 GiB left: gone within the cool-down of 4 s
-    task = found(world(2 * GIB, job("a", GIB)), trend=MemoryTrend(3 * GIB))
+    task = memory_task(node_with(2 * GIB, job("a", GIB)), trend=MemoryTrend(3 * GIB))
     assert task is not None and task.urgent
     # 256 MiB a second: 8 s
-    task = found(world(2 * GIB, job("a", GIB)), trend=MemoryTrend(2 * GIB + 256 * MIB))
+    task = memory_task(node_with(2 * GIB, job("a", GIB)), trend=MemoryTrend(2 * GIB + 256 * MIB))
     assert task is not None and not task.urgent
     # below the threshold a fall alone evicts nobody
-    assert found(world(4 * GIB, job("a", GIB)), trend=MemoryTrend(8 * GIB)) is None
+    assert memory_task(node_with(4 * GIB, job("a", GIB)), trend=MemoryTrend(8 * GIB)) is None
 
 
 def test_the_trend_is_remembered() -> None:
-    assert best_effort_memory(world(5 * GIB), limits(), MemoryTrend(), SETTINGS) == (None, MemoryTrend(5 * GIB))
+    assert best_effort_memory(node_with(5 * GIB), limits(), MemoryTrend(), SETTINGS) == (None, MemoryTrend(5 * GIB))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NO_LIMIT, ContainerReading, Knob, KubeQos, MemoryUse, Observation, PodReading
 from cotenant.enforcer.strategies.memory_qos import MemoryProtection, MemoryState, page_cache_limit, template
-from tests.enforcer.readings import EVERY_KNOB, GIB, MIB, container, node, pod, policy, seen, values
+from tests.enforcer.readings import EVERY_KNOB, GIB, MIB, container, node, observation_of, pod, policy, values
 
 WEB = "kubepods/burstable/podu-web"
 MAIN = f"{WEB}/id-main"
@@ -41,69 +41,69 @@ def web(*containers: ContainerReading, note: Any = None, **others: Any) -> PodRe
     return pod("web", *(containers or (main(),)), annotations=notes, **others)
 
 
-def wanted(*pods: PodReading, of: Any = PROTECTED, **others: Any) -> dict[Knob, dict[str, Any]]:
-    plan = MemoryProtection().step(seen(*pods, **others), of, MemoryState()).plan
+def memory_values(*pods: PodReading, of: Any = PROTECTED, **others: Any) -> dict[Knob, dict[str, Any]]:
+    plan = MemoryProtection().step(observation_of(*pods, **others), of, MemoryState()).plan
     return {knob: values(plan, knob) for knob in Knob if values(plan, knob)}
 
 
 def test_min_low_and_high_come_from_request_and_limit() -> None:
-    found = wanted(web())
+    amounts = memory_values(web())
     tiers = {"kubepods": 50 * MIB, "kubepods/burstable": 50 * MIB}
-    assert found[Knob.MEMORY_MIN] == {**tiers, WEB: 50 * MIB, MAIN: 50 * MIB}
-    assert found[Knob.MEMORY_LOW] == {**dict.fromkeys(tiers, 80 * MIB), WEB: 80 * MIB, MAIN: 80 * MIB}
+    assert amounts[Knob.MEMORY_MIN] == {**tiers, WEB: 50 * MIB, MAIN: 50 * MIB}
+    assert amounts[Knob.MEMORY_LOW] == {**dict.fromkeys(tiers, 80 * MIB), WEB: 80 * MIB, MAIN: 80 * MIB}
     # 100 MiB + (200 - 100) MiB * 60 % = 160 MiB, whole pages already
-    assert found[Knob.MEMORY_HIGH] == {MAIN: 160 * MIB}
+    assert amounts[Knob.MEMORY_HIGH] == {MAIN: 160 * MIB}
 
 
 def test_high_is_in_whole_pages() -> None:
     # 100 MiB + 60 % of 100 MiB + 1,000 bytes more: 600 bytes more, less than a page.
-    assert wanted(web(main(limit=200 * MIB + 1000)))[Knob.MEMORY_HIGH] == {MAIN: 160 * MIB}
+    assert memory_values(web(main(limit=200 * MIB + 1000)))[Knob.MEMORY_HIGH] == {MAIN: 160 * MIB}
 
 
 def test_low_is_raised_to_min_only_where_there_is_a_low() -> None:
-    assert wanted(web(), of=classes(minLimitPercent=50, lowLimitPercent=10))[Knob.MEMORY_LOW][MAIN] == 50 * MIB
-    assert Knob.MEMORY_LOW not in wanted(web(), of=classes(minLimitPercent=50))
+    assert memory_values(web(), of=classes(minLimitPercent=50, lowLimitPercent=10))[Knob.MEMORY_LOW][MAIN] == 50 * MIB
+    assert Knob.MEMORY_LOW not in memory_values(web(), of=classes(minLimitPercent=50))
 
 
 def test_without_a_limit_the_nodes_allocatable_stands_in() -> None:
     machine = node(allocatable={"memory": 1100 * MIB})
     # 100 MiB + (1,100 - 100) MiB * 60 %
-    assert wanted(web(main(limit=0)), machine=machine)[Knob.MEMORY_HIGH] == {MAIN: 700 * MIB}
+    assert memory_values(web(main(limit=0)), machine=machine)[Knob.MEMORY_HIGH] == {MAIN: 700 * MIB}
 
 
 def test_a_batch_pods_request_is_its_batch_memory() -> None:
     amounts = {"kubernetes.io/batch-memory": 100 * MIB}
     job = pod("job", container(requests=amounts, limits=amounts), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT)
-    found = wanted(job, of=classes(minLimitPercent=40))
+    tier_values = memory_values(job, of=classes(minLimitPercent=40))
     tiers = ("kubepods", "kubepods/besteffort")
     places = (*tiers, "kubepods/besteffort/podu-job", "kubepods/besteffort/podu-job/id-main")
-    assert found[Knob.MEMORY_MIN] == dict.fromkeys(places, 40 * MIB)
+    assert tier_values[Knob.MEMORY_MIN] == dict.fromkeys(places, 40 * MIB)
 
 
 def test_tiers_protect_as_much_as_their_pods_together() -> None:
     pods = [pod(n, main(), kube=kube) for n, kube in (("a", KubeQos.BURSTABLE), ("b", KubeQos.BURSTABLE))]
     guaranteed = pod("c", main(), kube=KubeQos.GUARANTEED, qos=QosClass.LS)
-    found = wanted(*pods, guaranteed)[Knob.MEMORY_MIN]
-    assert found["kubepods/burstable"] == 100 * MIB
-    assert found["kubepods"] == 150 * MIB
-    assert "kubepods/besteffort" not in found
+    amounts = memory_values(*pods, guaranteed)[Knob.MEMORY_MIN]
+    assert amounts["kubepods/burstable"] == 100 * MIB
+    assert amounts["kubepods"] == 150 * MIB
+    assert "kubepods/besteffort" not in amounts
 
 
 def test_high_is_never_under_what_is_used_and_a_twentieth() -> None:
     # 1.05 * 200 MiB = 210 MiB = 53,760 pages exactly, above the 160 MiB of the formula.
-    assert wanted(web(main(usage=200 * MIB)))[Knob.MEMORY_HIGH] == {MAIN: 210 * MIB}
+    assert memory_values(web(main(usage=200 * MIB)))[Knob.MEMORY_HIGH] == {MAIN: 210 * MIB}
 
 
 def test_without_a_reading_nothing_is_throttled() -> None:
     blind = container(requests={"memory": 100 * MIB}, limits={"memory": 200 * MIB})
-    assert Knob.MEMORY_HIGH not in wanted(web(blind))
+    assert Knob.MEMORY_HIGH not in memory_values(web(blind))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 4 * GIB), st.integers(0, 2 * GIB), st.integers(0, 4 * GIB), st.integers(0, 100))
 def test_high_always_leaves_room(usage: int, request: int, limit: int, percent: int) -> None:
-    found = wanted(web(main(usage, request, limit)), of=classes(throttlingPercent=percent, minLimitPercent=30))
-    high = found.get(Knob.MEMORY_HIGH, {}).get(MAIN)
+    amounts = memory_values(web(main(usage, request, limit)), of=classes(throttlingPercent=percent, minLimitPercent=30))
+    high = amounts.get(Knob.MEMORY_HIGH, {}).get(MAIN)
     assert high is None or (high >= request and high * 100 >= usage * 105 and high % 4096 == 0)
     assert (high is None) == (percent == 0 or limit == 0)  # this node says no allocatable
 
@@ -114,9 +114,9 @@ def livelock(ticks: int, rising: bool = True, usage: int = 100 * MIB) -> list[An
     for tick in range(ticks):
         usage = high if high != NO_LIMIT and rising else usage
         now = main(usage=usage, request=10 * MIB, events=34 * tick, knobs={Knob.MEMORY_HIGH: high})
-        step = MemoryProtection().step(seen(web(now), at=float(tick)), classes(throttlingPercent=10), state)
-        state, found = step.state, values(step.plan, Knob.MEMORY_HIGH)
-        high = int(found.get(MAIN, NO_LIMIT))
+        step = MemoryProtection().step(observation_of(web(now), at=float(tick)), classes(throttlingPercent=10), state)
+        state, highs = step.state, values(step.plan, Knob.MEMORY_HIGH)
+        high = int(highs.get(MAIN, NO_LIMIT))
         plans.append(step.plan)
     return plans
 
@@ -139,23 +139,25 @@ def test_throttling_that_finds_cache_to_drop_goes_on() -> None:
 
 
 def test_off_is_off_and_a_stock_v1_kernel_is_not_asked() -> None:
-    assert wanted(web(), of=policy()) == {}
-    assert wanted(web(), of=PROTECTED, supported=V1_STOCK) == {}
+    assert memory_values(web(), of=policy()) == {}
+    assert memory_values(web(), of=PROTECTED, supported=V1_STOCK) == {}
 
 
 def test_zero_percent_leaves_the_kubelets_own_values() -> None:
-    assert wanted(web(), of=classes()) == {}
+    assert memory_values(web(), of=classes()) == {}
 
 
 def test_vendor_values_are_copied_to_pods_and_tiers_but_no_tier_dies_as_a_whole() -> None:
     vendor = classes(wmarkRatio=95, wmarkMinAdj=-25, priorityEnable=1, priority=7, oomKillGroup=1)
-    found = wanted(web(), of=vendor)
-    assert found[Knob.MEMORY_WMARK_RATIO] == dict.fromkeys(("kubepods/burstable", "kubepods/besteffort", WEB, MAIN), 95)
-    assert found[Knob.MEMORY_WMARK_SCALE][WEB] == 20
-    assert found[Knob.MEMORY_WMARK_MIN_ADJ][WEB] == -25
-    assert found[Knob.MEMORY_PRIORITY][MAIN] == 7
-    assert found[Knob.MEMORY_USE_PRIORITY_OOM][MAIN] == 1
-    assert found[Knob.MEMORY_OOM_GROUP] == {WEB: 1, MAIN: 1}
+    amounts = memory_values(web(), of=vendor)
+    assert amounts[Knob.MEMORY_WMARK_RATIO] == dict.fromkeys(
+        ("kubepods/burstable", "kubepods/besteffort", WEB, MAIN), 95
+    )
+    assert amounts[Knob.MEMORY_WMARK_SCALE][WEB] == 20
+    assert amounts[Knob.MEMORY_WMARK_MIN_ADJ][WEB] == -25
+    assert amounts[Knob.MEMORY_PRIORITY][MAIN] == 7
+    assert amounts[Knob.MEMORY_USE_PRIORITY_OOM][MAIN] == 1
+    assert amounts[Knob.MEMORY_OOM_GROUP] == {WEB: 1, MAIN: 1}
 
 
 @pytest.mark.parametrize(
@@ -217,20 +219,20 @@ SIZE, ENABLE, SYNC = Knob.PAGE_CACHE_LIMIT, Knob.PAGE_CACHE_LIMIT_ENABLE, Knob.P
     ],
 )
 def test_the_page_cache_switches_are_written_with_the_limit(fields: dict[str, Any], switches: dict[Knob, int]) -> None:
-    plan = MemoryProtection().step(seen(web()), classes(**fields), MemoryState()).plan
+    plan = MemoryProtection().step(observation_of(web()), classes(**fields), MemoryState()).plan
     assert {w.knob: w.value for w in plan.wants if w.knob in (SIZE, ENABLE, SYNC)} == switches
     stock = MemoryProtection().step(
-        seen(web(), supported=frozenset({Knob.MEMORY_LOW})), classes(**fields), MemoryState()
+        observation_of(web(), supported=frozenset({Knob.MEMORY_LOW})), classes(**fields), MemoryState()
     )
     assert not {w.knob for w in stock.plan.wants} & {SIZE, ENABLE, SYNC}
 
 
 def test_ended_pods_protect_nothing() -> None:
-    assert wanted(web(phase="Succeeded")) == {}
+    assert memory_values(web(phase="Succeeded")) == {}
 
 
 def test_what_it_remembers_survives_a_restart() -> None:
-    observed: Observation = seen(web(main(events=5, knobs={Knob.MEMORY_HIGH: 160 * MIB})))
+    observed: Observation = observation_of(web(main(events=5, knobs={Knob.MEMORY_HIGH: 160 * MIB})))
     state = MemoryProtection().step(observed, PROTECTED, MemoryState()).state
     assert state.watched[MAIN].events == 5
     assert msgspec.json.decode(msgspec.json.encode(state), type=MemoryState) == state
@@ -245,5 +247,5 @@ def test_what_it_remembers_survives_a_restart() -> None:
     ).map(json.dumps)
 )
 def test_no_annotation_breaks_the_tick(note: str) -> None:
-    found = wanted(web(note=note))
-    assert all(value >= 0 for places in found.values() for value in places.values())
+    amounts = memory_values(web(note=note))
+    assert all(value >= 0 for places in amounts.values() for value in places.values())

@@ -14,7 +14,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import KubeQos, PodReading, StrategyPlan, Surface, Traffic, Uplink, values_of
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.network import Network, addresses
-from tests.enforcer.readings import node, pod, policy, seen
+from tests.enforcer.readings import node, observation_of, pod, policy
 
 GIGABIT = Uplink("eth0", 1_000_000_000)
 
@@ -31,25 +31,25 @@ def rules(total: int | str = 0, how: str | None = "tc", **classes: dict[str, Any
 
 
 def decided(of: Any, *pods: PodReading, link: Uplink | None = GIGABIT) -> StrategyPlan:
-    return Network().step(seen(*pods, machine=node(uplink=link)), of, None).plan
+    return Network().step(observation_of(*pods, machine=node(uplink=link)), of, None).plan
 
 
 def traffic(plan: StrategyPlan) -> Traffic:
-    ((device, found),) = values_of(plan.surfaces, Surface.TRAFFIC, Traffic)
+    ((device, traffic_surface),) = values_of(plan.surfaces, Surface.TRAFFIC, Traffic)
     assert device == "eth0"
-    return found
+    return traffic_surface
 
 
 def test_numbers_are_percent_and_texts_bits_per_second() -> None:
     of = rules(ls={"egressRequest": 40}, be={"egressRequest": "50M", "egressLimit": 30})
-    found = traffic(decided(of))
-    assert found.total == 1_000_000_000
+    limits = traffic(decided(of))
+    assert limits.total == 1_000_000_000
     # LS: 40 % of 1 Gbit/s promised, no limit; BE: 50 Mbit/s promised, 30 % at most, served last.
-    assert [(c.name, c.least, c.most) for c in found.classes] == [
+    assert [(c.name, c.least, c.most) for c in limits.classes] == [
         ("LS", 400_000_000, 1_000_000_000),
         ("BE", 50_000_000, 300_000_000),
     ]
-    assert found.classes[0].priority < found.classes[1].priority
+    assert limits.classes[0].priority < limits.classes[1].priority
 
 
 @pytest.mark.parametrize(("total", "bits"), [("100M", 100_000_000), (5000000, 5_000_000), ("0", 1_000_000_000)])
@@ -73,8 +73,8 @@ def test_members_are_pods_with_addresses_of_their_own() -> None:
         pod("d", qos=QosClass.LSR, addresses=("10.0.0.9",), phase="Succeeded"),
         pod("e", kube=KubeQos.BEST_EFFORT, addresses=("10.0.0.4",)),
     ]
-    found = traffic(decided(rules(lsr={}, be={}), *pods))
-    assert {c.name: c.addresses for c in found.classes} == {
+    limits = traffic(decided(rules(lsr={}, be={}), *pods))
+    assert {c.name: c.addresses for c in limits.classes} == {
         "LSR": ("10.0.0.2", "10.0.0.3", "fd00::2"),
         "BE": ("10.0.0.4",),
     }

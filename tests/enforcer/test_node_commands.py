@@ -48,8 +48,8 @@ STATUS = NodeStatus(
 )
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(root, list(words))
+def run(*argv: str) -> Result:
+    return CliRunner().invoke(root, list(argv))
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def file(tmp_path: Path) -> Path:
 def test_status_has_a_row_for_each_value_each_finding_and_each_pod_of_which_nothing_is_held(file: Path) -> None:
     done = run("node", "status", "--file", str(file), "-o", "json")
     rows = json.loads(done.stdout)
-    told = [(row["pod"], row["knob"], row["value"], row["original"], row["why"]) for row in rows]
-    assert told == [
+    columns = [(row["pod"], row["knob"], row["value"], row["original"], row["why"]) for row in rows]
+    assert columns == [
         ("data/etl", "cpu.shares", "1024", "2", "its batch resources"),
         ("data/etl", "", "", "", "Starved: gets nothing"),
         ("shop/web", "", "", "", ""),
@@ -141,14 +141,16 @@ def test_once_shows_what_would_be_written_and_writes_nothing(node: Kubepods, tmp
     (tmp_path / "policy.yaml").write_text(SUPPRESS)
     before = node.values(KNOBS)
     settings = [f"enforcer.cgroup_base={node.base}", "enforcer.tick_seconds=0.2", "enforcer.kubelet_config="]
-    words = [word for setting in settings for word in ("--set", setting)]
+    options = [word for setting in settings for word in ("--set", setting)]
     files = ["--policy", str(tmp_path / "policy.yaml"), "--pods", str(tmp_path / "pods.json")]
-    done = run(*words, "node", "enforcer", "--once", *files, "--state-dir", str(tmp_path / "state"), "-o", "json")
+    done = run(*options, "node", "enforcer", "--once", *files, "--state-dir", str(tmp_path / "state"), "-o", "json")
     assert done.exit_code == 0, done.stderr
     rows = json.loads(done.stdout)
     # 1000 batch-cpu = 1024 shares, on the pod and on its container.
-    found = [(r["pod"], r["before"], r["value"], r["outcome"]) for r in rows if r["knob"] == "cpu.shares" and r["pod"]]
-    assert found == [("bench/etl", "2", "1024", "would-write")] * 2
+    columns = [
+        (r["pod"], r["before"], r["value"], r["outcome"]) for r in rows if r["knob"] == "cpu.shares" and r["pod"]
+    ]
+    assert columns == [("bench/etl", "2", "1024", "would-write")] * 2
     assert node.values(KNOBS) == before
 
 

@@ -179,7 +179,7 @@ def test_a_gpu_that_went_away_is_told_unhealthy_and_others_devices_stay() -> Non
     ]  # fmt: skip
     # with the whole library gone nothing is healthy, and that is written once
     lost = patched([], current)
-    assert [one["health"] for one in lost if one["type"] == "gpu"] == [False, False]
+    assert [gpu["health"] for gpu in lost if gpu["type"] == "gpu"] == [False, False]
     assert device_write([], NODE, {**current, "spec": {"devices": lost}}) is None
 
 

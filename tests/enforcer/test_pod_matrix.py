@@ -89,25 +89,25 @@ class Node:
 
     def settle_kubelet(self) -> None:
         """The kubelet makes what runs now, as it does at a start, and leaves what is there."""
-        wanted = {LAYOUT.kubepods(): FRESH, **{path: dict(FRESH) for path in TIERS.values()}}
-        wanted[TIERS[KubeQos.BEST_EFFORT]] = {**FRESH, Knob.CPU_SHARES: 2}
+        kubelet_knobs = {LAYOUT.kubepods(): FRESH, **{path: dict(FRESH) for path in TIERS.values()}}
+        kubelet_knobs[TIERS[KubeQos.BEST_EFFORT]] = {**FRESH, Knob.CPU_SHARES: 2}
         for plan in self.pods:
             values = kubelet_values(plan)
             for name, path in self.paths(plan).items():
                 mine = values[name]
                 amounts = {Knob.CPU_SHARES: mine.shares, Knob.CPU_QUOTA: mine.quota, Knob.MEMORY_LIMIT: mine.memory}
-                wanted[path] = {**FRESH, **amounts}
+                kubelet_knobs[path] = {**FRESH, **amounts}
                 if self.memory_qos and plan.kube_qos == "Burstable":
-                    wanted[path] |= {Knob.MEMORY_MIN: 20 * MIB, Knob.MEMORY_HIGH: 21 * MIB}
-        self.knobs = {path: self.knobs.get(path, dict(knobs)) for path, knobs in wanted.items()}
-        self.kubelets = {path: dict(knobs) for path, knobs in wanted.items()}
+                    kubelet_knobs[path] |= {Knob.MEMORY_MIN: 20 * MIB, Knob.MEMORY_HIGH: 21 * MIB}
+        self.knobs = {path: self.knobs.get(path, dict(knobs)) for path, knobs in kubelet_knobs.items()}
+        self.kubelets = {path: dict(knobs) for path, knobs in kubelet_knobs.items()}
 
     def paths(self, plan: PodPlan) -> dict[str, str]:
         """Of the pod ("") and the containers that run, by name."""
         pod = LAYOUT.pod(plan.uid, KubeQos(plan.kube_qos))
         return {"": pod} | {n: f"{pod}/{LAYOUT.container_name(plan.container_id(n))}" for n in plan.running}
 
-    def seen(self) -> Observation:
+    def observation(self) -> Observation:
         self.at += 1.0
         node = NodeReading(
             "n1", tuple(Processor(i, i) for i in range(8)), 1 << 34, self.available, CpuUse(500.0),
@@ -156,7 +156,7 @@ class Agent:
     """Names of pods that were chosen to leave."""
 
     def tick(self, on: bool = True) -> None:
-        observation = self.node.seen()
+        observation = self.node.observation()
         ideas = strategies(EnforcerSettings())
         decided, self.memory = decide(observation, policy(self.spec) if on else None, self.memory, ideas, Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
@@ -199,8 +199,8 @@ def changed(node: Node) -> list[str]:
 def test_a_new_agent_with_nothing_on_changes_no_value(phase: str, memory_qos: bool) -> None:
     """An empty journal, or one of another boot: what the kubelet has set is no leftover of an agent."""
     node = Node([plan.phase(phase) for plan in matrix()], memory_qos=memory_qos)
-    assert lost_notes(node.seen()) == {}
-    agent = Agent(node, {}, lost_notes(node.seen()))
+    assert lost_notes(node.observation()) == {}
+    agent = Agent(node, {}, lost_notes(node.observation()))
     for on in (True, True, False):
         agent.tick(on)
     assert changed(node) == []
@@ -218,7 +218,7 @@ def test_with_every_strategy_on_nothing_is_looser_and_all_comes_back(
 ) -> None:
     """Through the pods' phases, with a kill of the agent between them."""
     node = Node([p.phase("init") for p in matrix()], dict(RATIO), memory_qos=memory_qos)
-    agent = Agent(node, spec, lost_notes(node.seen()), dialect=dialect)
+    agent = Agent(node, spec, lost_notes(node.observation()), dialect=dialect)
     for phase in ("init", "running", "running"):
         node.pods = [plan.phase(phase) for plan in matrix()]
         node.settle_kubelet()
@@ -241,9 +241,9 @@ def test_a_burst_stays_within_what_the_policy_makes_of_the_granted_limit_and_com
     for _ in range(12):
         agent.tick()
         for path, kubelets in node.kubelets.items():
-            quota, given = node.knobs[path][Knob.CPU_QUOTA], kubelets[Knob.CPU_QUOTA]
-            assert isinstance(quota, int) and isinstance(given, int)
-            assert not wider(quota, NO_LIMIT if given == NO_LIMIT else 3 * given), path
+            quota, granted = node.knobs[path][Knob.CPU_QUOTA], kubelets[Knob.CPU_QUOTA]
+            assert isinstance(quota, int) and isinstance(granted, int)
+            assert not wider(quota, NO_LIMIT if granted == NO_LIMIT else 3 * granted), path
     assert len([text for text in looser(node) if "cpu.quota" in text]) > 50
     agent = agent.killed()
     agent.tick()
@@ -256,7 +256,7 @@ def test_a_best_effort_pod_is_never_held_below_what_its_containers_may_use_at_on
     node = Node([p.phase("running") for p in matrix()])
     agent = Agent(node, EVERYTHING)
     agent.tick()
-    held = 0
+    limited_count = 0
     batch = (p for p in matrix() if p.qos == "BE" and any(c.granted.batch[0] for c in p.containers))
     for plan in (p for p in batch if p.kube_qos == "BestEffort"):
         path, each = node.paths(plan)[""], plan.of("main", "sidecar", "init")
@@ -265,8 +265,8 @@ def test_a_best_effort_pod_is_never_held_below_what_its_containers_may_use_at_on
         quota = largest_moment(plan, lambda a: a.batch[0]) * 100 if limited else NO_LIMIT
         memory = largest_moment(plan, lambda a: a.batch[1]) if limited else NO_LIMIT
         assert (node.knobs[path][Knob.CPU_QUOTA], node.knobs[path][Knob.MEMORY_LIMIT]) == (quota, memory), plan
-        held += limited
-    assert held >= 5
+        limited_count += limited
+    assert limited_count >= 5
 
 
 def test_normalisation_divides_what_the_kubelet_has_granted() -> None:
@@ -277,12 +277,12 @@ def test_normalisation_divides_what_the_kubelet_has_granted() -> None:
         values = kubelet_values(plan)
         for name, path in node.paths(plan).items():
             ephemeral = any(c.name == name and c.kind == "ephemeral" for c in plan.containers)
-            given = values[name].quota
+            granted = values[name].quota
             # ceil(limit / 1.5), whole thousandths of a core, at least 1 ms
-            value = max(-(-given * 2 // 3) // 100 * 100, 1000)
-            expected = given if given == NO_LIMIT or ephemeral else value
+            value = max(-(-granted * 2 // 3) // 100 * 100, 1000)
+            expected = granted if granted == NO_LIMIT or ephemeral else value
             assert node.knobs[path][Knob.CPU_QUOTA] == expected, (plan, name)
-            divided += expected != given
+            divided += expected != granted
     assert divided > 30
 
 
@@ -308,7 +308,7 @@ def test_a_kubelet_that_limits_no_cpu_keeps_it_so(throttled: bool, dialect: Dial
     node = Node([p.phase("running") for p in matrix()], dict(RATIO), throttled=throttled)
     for values in (*node.knobs.values(), *node.kubelets.values()):
         values[Knob.CPU_QUOTA] = NO_LIMIT
-    agent = Agent(node, EVERYTHING, lost_notes(node.seen()), dialect=dialect)
+    agent = Agent(node, EVERYTHING, lost_notes(node.observation()), dialect=dialect)
     for spec in (EVERYTHING, NORMALISING):
         agent.spec = spec
         agent.tick()
@@ -330,7 +330,7 @@ def test_a_stricter_value_of_somebody_else_is_not_loosened(knob: Knob, dialect: 
         value, unit = knobs[knob], 100 if knob is Knob.CPU_QUOTA else 4096  # as the kernel rounds
         if isinstance(value, int) and value > 4000 and path.count("pod") > 1:
             knobs[knob] = node.kubelets[path][knob] = value // 4 // unit * unit
-    agent = Agent(node, NORMALISING, lost_notes(node.seen()), dialect=dialect)
+    agent = Agent(node, NORMALISING, lost_notes(node.observation()), dialect=dialect)
     for _ in range(3):
         agent.tick()
         assert looser(node, (knob,)) == []
@@ -342,14 +342,14 @@ def test_what_a_journal_that_was_lost_had_noted_is_given_back_where_only_an_agen
     node = Node([p.phase("running") for p in matrix()])
     agent = Agent(node, EVERYTHING)
     agent.tick()
-    other = Agent(node, EVERYTHING, lost_notes(node.seen()))
+    other = Agent(node, EVERYTHING, lost_notes(node.observation()))
     other.tick(on=False)
     assert looser(node) == []
     best_effort = [p for p in matrix() if p.kube_qos == "BestEffort"]
     paths = {path for plan in best_effort for path in node.paths(plan).values()} | {TIERS[KubeQos.BEST_EFFORT]}
     of_cpu_and_limit = [text for text in changed(node) if not text.split()[1].startswith(("memory.min", "memory.low"))]
-    left = [text for text in of_cpu_and_limit if text.split()[0] in paths and "oom.group" not in text]
-    assert left == []
+    unexplained = [text for text in of_cpu_and_limit if text.split()[0] in paths and "oom.group" not in text]
+    assert unexplained == []
 
 
 def test_the_matrix_has_every_kind() -> None:

@@ -105,13 +105,13 @@ def test_waiting_counts_only_threads_seen_both_times() -> None:
 @given(st.binary(max_size=80))
 @settings(max_examples=200)
 def test_no_text_breaks_the_readers(text: bytes) -> None:
-    for found in (
+    for parsed in (
         number(text),
         pressure(text),
         value_of(text, b"a"),
         cpu_counters_v2(0.0, text),
         meminfo_bytes(text, b"M"),
     ):
-        assert found is None or isinstance(found, int | Pressure | CpuCounters)
+        assert parsed is None or isinstance(parsed, int | Pressure | CpuCounters)
     machine = machine_counters(0.0, b"cpu " + text, 100)
     assert machine is None or machine.used_nanoseconds >= 0

@@ -15,7 +15,7 @@ from cotenant.enforcer.contract import KubeQos, PodSpec
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
 from cotenant.enforcer.sources.last_known import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
 from cotenant.enforcer.sources.sources import NEVER, AgentInputs, Sources
-from tests.enforcer.readings import container, pod, policy, seen
+from tests.enforcer.readings import container, observation_of, pod, policy
 
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
 WEB = pod("web", container(requests={"cpu": 500}), annotations={"koordinator.sh/x": "y"}).spec
@@ -29,16 +29,16 @@ HEARD = AgentInputs((WEB, ETL), 0.0, NODE, ON, 0.0, "NodeSLO")
 class Saying(Sources):
     """Sources that say what a test tells them."""
 
-    told: AgentInputs = SILENT
+    inputs: AgentInputs = SILENT
 
     def start(self) -> None:
         """Nothing to begin."""
 
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the contract
-        return self.told is not SILENT
+        return self.inputs is not SILENT
 
     def read(self) -> AgentInputs:
-        return self.told
+        return self.inputs
 
     def stop(self) -> None:
         """Nothing to end."""
@@ -54,8 +54,8 @@ class Life:
     node: str = "n1"
     says: Saying = field(default_factory=Saying)
 
-    def begin(self, told: AgentInputs = SILENT) -> Recalling:
-        self.says = Saying(told)
+    def begin(self, inputs: AgentInputs = SILENT) -> Recalling:
+        self.says = Saying(inputs)
         file = LastInputsFile(self.folder, self.boot, self.node)
         sources = Recalling(self.says, file, lambda: self.now)
         sources.start()
@@ -89,18 +89,18 @@ def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) 
     life.begin(HEARD).read()
     sources = life.begin()
     assert sources.read().recalled == ("policy", "pods")
-    life.says.told = replace(SILENT, pods=(WEB,), pods_age_seconds=1.0, node=NODE)
+    life.says.inputs = replace(SILENT, pods=(WEB,), pods_age_seconds=1.0, node=NODE)
     inputs = sources.read()
     assert (inputs.pods, inputs.pods_age_seconds, inputs.recalled) == ((WEB,), 1.0, ("policy",))
     off = replace(HEARD, policy=policy(), policy_origin="no NodeSLO: all strategies are off")
-    life.says.told = off
+    life.says.inputs = off
     assert sources.read() == off
 
 
 def test_a_node_that_was_deleted_is_not_recalled(life: Life) -> None:
     sources = life.begin(HEARD)
     sources.read()
-    life.says.told = replace(HEARD, node=ObservedNode("n1", ""))
+    life.says.inputs = replace(HEARD, node=ObservedNode("n1", ""))
     assert sources.read().node == ObservedNode("n1", "")
 
 
@@ -119,9 +119,9 @@ def test_a_file_that_is_cut_or_changed_is_set_aside_and_told_of_and_never_half_u
 ) -> None:
     life = Life(tmp_path_factory.mktemp("known"))
     life.begin(HEARD).read()
-    whole = (life.folder / FILE).read_bytes()
-    cut = data.draw(st.integers(0, len(whole) - 1))
-    (life.folder / FILE).write_bytes(whole[:cut] + data.draw(st.sampled_from([b"", b"\x00", b",", b"\xff" * 9])))
+    content = (life.folder / FILE).read_bytes()
+    cut = data.draw(st.integers(0, len(content) - 1))
+    (life.folder / FILE).write_bytes(content[:cut] + data.draw(st.sampled_from([b"", b"\x00", b",", b"\xff" * 9])))
     inputs = life.begin().read()
     assert inputs.policy is None and inputs.pods == () and inputs.recalled == ()
     assert "set aside as known.json.damaged" in inputs.notes[0]
@@ -159,7 +159,7 @@ def test_it_is_written_when_something_changed_or_was_confirmed_and_not_each_tick
         (SAVE_SECONDS / 2, replace(HEARD, pods=(WEB,))),
     ):
         life.now += seconds
-        life.says.told = inputs
+        life.says.inputs = inputs
         sources.read()
         stamps.append(file.stat().st_mtime_ns)
     assert stamps[0] == stamps[1] == stamps[2] != stamps[3] == stamps[4] != stamps[5]
@@ -172,8 +172,8 @@ def test_a_folder_that_cannot_be_written_is_told_of_and_changes_nothing_else(lif
 
 
 def test_recalled_pods_without_a_cgroup_are_gone_and_heard_ones_are_not() -> None:
-    there, gone = pod("web"), replace(pod("old"), group=None)
-    reading = seen(there, gone)
+    live_pod, gone_pod = pod("web"), replace(pod("old"), group=None)
+    reading = observation_of(live_pod, gone_pod)
     recalled = with_ages(reading, replace(HEARD, recalled=("pods",)))
     assert [p.spec.name for p in recalled.pods] == ["web"]
     assert [p.spec.name for p in with_ages(reading, HEARD).pods] == ["web", "old"]
@@ -184,7 +184,7 @@ def test_recalled_pods_without_a_cgroup_are_gone_and_heard_ones_are_not() -> Non
 )
 def test_a_recalled_policy_holds_and_is_given_up_by_its_true_age_and_says_so(age: float, mode: AgentMode) -> None:
     inputs = replace(HEARD, policy_age_seconds=age, pods_age_seconds=0.0, recalled=("policy",))
-    decided, _ = decide(with_ages(seen(), inputs), inputs.policy, Memory(), [], Ages())
+    decided, _ = decide(with_ages(observation_of(), inputs), inputs.policy, Memory(), [], Ages())
     assert decided.mode is mode
     reasons = [verdict.reason for verdict in decided.verdicts]
     assert (

@@ -15,7 +15,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.report.recorder import TickRecorder, replay_recording
 from cotenant.enforcer.settings import EnforcerSettings
-from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
+from tests.enforcer.readings import TIERS, KubeQos, container, node, observation_of, pod, policy
 
 AGES = Ages()
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
@@ -31,7 +31,7 @@ class Climbing:
     def initial(self) -> int:
         return 10_000
 
-    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+    def step(self, observation: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
         path = TIERS[KubeQos.BEST_EFFORT]
         return Step(
             StrategyPlan((Want(path, Knob.CPU_QUOTA, state, Level.QOS, self.name, "up"),)), state + self.step_size
@@ -43,7 +43,7 @@ def moments(count: int) -> list[Observation]:
     batch = pod("etl", container(), kube=KubeQos.BEST_EFFORT, cpu=CpuUse(900.0))
     machine = node(4, 1200.0)
     return [
-        replace(seen(web, batch, machine=machine, at=float(t)), policy_age_seconds=1e9 if t > 90 else 1.0)
+        replace(observation_of(web, batch, machine=machine, at=float(t)), policy_age_seconds=1e9 if t > 90 else 1.0)
         for t in range(count)
     ]
 
@@ -52,15 +52,15 @@ def recorded(
     path: Path, ticks: list[Observation], running: tuple[Strategy[Any], ...], cap_bytes: int = 1 << 30
 ) -> list[tuple[Want, ...]]:
     """Record a run; the wants of each tick."""
-    recorder, memory, told = TickRecorder(path, cap_bytes), Memory(), []
+    recorder, memory, wants_of_ticks = TickRecorder(path, cap_bytes), Memory(), []
     for number, at in enumerate(ticks):
         in_force = ON if number % 7 else None
         before = memory
         decided, memory = decide(at, in_force, before, running, AGES)
         recorder.record(at, in_force, decided, before, AGES)
-        told.append(decided.wants)
+        wants_of_ticks.append(decided.wants)
     recorder.close()
-    return told
+    return wants_of_ticks
 
 
 def test_every_strategy_decides_again_what_it_decided(tmp_path: Path) -> None:

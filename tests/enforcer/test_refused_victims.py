@@ -33,7 +33,7 @@ from cotenant.enforcer.settings import BestEffortSettings, EnforcerSettings
 from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.cluster.waiting import wait_for
-from tests.enforcer.readings import GIB, container, node, pod, policy, seen
+from tests.enforcer.readings import GIB, container, node, observation_of, pod, policy
 from tests.enforcer.test_best_effort import job, web
 
 
@@ -81,10 +81,10 @@ REFUSALS = {
 
 @dataclass
 class Answers:
-    """What the server says by pod; permitted without one. asked: pods in the order of the requests."""
+    """What the server says by pod; permitted without one. evicted: pods in the order of the requests."""
 
     refusals: dict[str, Refusal]
-    asked: list[str] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def serving(answers: Answers) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             name = self.path.split("/pods/")[1].split("/")[0]
-            answers.asked.append(name)
+            answers.evicted.append(name)
             refusal = answers.refusals.get(name, Refusal(201, {"kind": "Status", "status": "Success", "metadata": {}}))
             self._send(refusal.code, refusal.body, refusal.headers)
 
@@ -134,40 +134,40 @@ class Agent:
     server: str
     policy: NodePolicy
     settings: BestEffortSettings = field(default_factory=BestEffortSettings)
-    told: list[tuple[str, str]] = field(default_factory=list)
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
     verdicts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         def tell(eviction: Evict, outcome: str, *_: object) -> None:
-            self.told.append((eviction.name, outcome))
+            self.outcomes.append((eviction.name, outcome))
 
         client = KubeClient(Access("test", self.server, lambda: None), KubeSettings(retries=0))
         self.evictions = PodEvictions(EnforcerSettings(dry_run=False), tell, Evictor(client))
         self.evictions.start()
         self.memory, self.strategies = Memory(), (BestEffort(self.settings),)
 
-    def tick(self, world: Observation) -> list[str]:
+    def tick(self, moment: Observation) -> list[str]:
         """Pods that are asked to leave in this tick."""
-        before = len(self.answers.asked)
-        observation = replace(world, eviction_refusals=self.evictions.refusals(world))
+        before = len(self.answers.evicted)
+        observation = replace(moment, eviction_refusals=self.evictions.refusals(moment))
         decided, self.memory = decide(observation, self.policy, self.memory, self.strategies, Ages())
         self.verdicts = [verdict.message for verdict in decided.verdicts if verdict.reason == "NobodyToEvict"]
-        put = len(self.told)
+        put = len(self.outcomes)
         self.evictions.step(decided, observation)
-        sent = [e for e in decided.evictions if self.evictions._admission.by_uid.get(e.uid) == world.at_seconds]
+        sent = [e for e in decided.evictions if self.evictions._admission.by_uid.get(e.uid) == moment.at_seconds]
         assert self.evictions.evictor is not None
-        wait_for("the answers", lambda: self.evictions.evictor._answers.qsize() + len(self.told) - put >= len(sent))  # type: ignore[union-attr]
-        return self.answers.asked[before:]
+        wait_for("the answers", lambda: self.evictions.evictor._answers.qsize() + len(self.outcomes) - put >= len(sent))  # type: ignore[union-attr]
+        return self.answers.evicted[before:]
 
 
 def full(*pods: PodReading, at: float) -> Observation:
     """87 % of 8 GiB is used: more than the 70 % that are allowed, and no emergency."""
-    return seen(*pods, machine=replace(node(10, 1000.0), memory_available_bytes=GIB), at=at)
+    return observation_of(*pods, machine=replace(node(10, 1000.0), memory_available_bytes=GIB), at=at)
 
 
 def batch(name: str, **others: Any) -> PodReading:
-    given: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, **others}
-    return pod(name, container(), cpu=CpuUse(10.0), memory=MemoryUse(2 * GIB, 2 * GIB), **given)
+    fields: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT, **others}
+    return pod(name, container(), cpu=CpuUse(10.0), memory=MemoryUse(2 * GIB, 2 * GIB), **fields)
 
 
 MEMORY = policy({"resourceUsedThresholdWithBE": {"enable": True}})
@@ -189,7 +189,7 @@ def test_however_a_memory_eviction_is_refused_the_next_victim_is_asked_in_the_ne
         quiet = [agent.tick(full(*jobs, at=float(second))) for second in range(8, 30)]
         assert quiet == [[]] * 22
         agent.evictions.stop()
-    assert Counter(outcome for _, outcome in agent.told) == {"refused": 6, "asked": 1}
+    assert Counter(outcome for _, outcome in agent.outcomes) == {"refused": 6, "asked": 1}
 
 
 def test_a_refused_pod_is_asked_again_after_a_rest_that_doubles_and_never_counts_as_leaving() -> None:
@@ -256,7 +256,9 @@ def test_a_refused_eviction_for_best_effort_s_satisfaction_goes_to_the_next(kind
 
         def tick(at: float) -> list[str]:
             return agent.tick(
-                seen(web(9000.0), *jobs, machine=replace(node(10, 10_000.0), memory_available_bytes=6 * GIB), at=at)
+                observation_of(
+                    web(9000.0), *jobs, machine=replace(node(10, 10_000.0), memory_available_bytes=6 * GIB), at=at
+                )
             )
 
         # the heaviest user of its request first
@@ -298,7 +300,7 @@ def test_an_antagonist_that_may_not_leave_gives_its_turn_to_the_next_with_the_sa
         victim = replace(victim, spec=replace(victim.spec, annotations={BASELINE_ANNOTATION: '{"cpu-wait": 1}'}))
         jobs = [job(name, use, memory=1) for name, use in zip("abc", uses, strict=True)]
         machine = replace(node(10, 1000.0 + sum(uses)), memory_available_bytes=6 * GIB)
-        return seen(victim, *jobs, machine=machine, at=at)
+        return observation_of(victim, *jobs, machine=machine, at=at)
 
     with serving(answers) as server:
         agent = Agent(answers, server, policy({"resourceUsedThresholdWithBE": {"enable": True}}), settings)

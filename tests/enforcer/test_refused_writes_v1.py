@@ -51,18 +51,18 @@ def test_a_pod_that_the_list_does_not_name_any_more_keeps_its_limits_while_it_ru
 
 def test_a_device_that_is_not_there_costs_no_other_value_its_way_back(node: Node) -> None:
     """A volume was detached, or was never here: the kernel answers ENODEV, as it does for a removed cgroup."""
-    _, there = first_disk()
-    limits = f"{there} 1048576,999:0 1024"
+    _, disk = first_disk()
+    limits = f"{disk} 1048576,999:0 1024"
     wants = (want(CONTAINER, Knob.CPU_SHARES, 77), want(CONTAINER, Knob.BLKIO_READ_BPS, limits))
     with node.agent() as applier:
         for tick in range(3):
             done = {d.knob: d for d in node.tick(applier, *wants)}
-            assert node.shows(CONTAINER, Knob.BLKIO_READ_BPS) == f"{there} 1048576"  # the other device has its limit
+            assert node.shows(CONTAINER, Knob.BLKIO_READ_BPS) == f"{disk} 1048576"  # the other device has its limit
             if tick == 0:
                 assert done[Knob.CPU_SHARES].outcome is WriteOutcome.WRITTEN
-                answer = done[Knob.BLKIO_READ_BPS]
-                assert (answer.outcome, answer.errno) == (WriteOutcome.UNSUPPORTED, errno.ENODEV)
-                assert answer.message == f"no such device: {limits}"
+                write = done[Knob.BLKIO_READ_BPS]
+                assert (write.outcome, write.errno) == (WriteOutcome.UNSUPPORTED, errno.ENODEV)
+                assert write.message == f"no such device: {limits}"
             assert not applier.denied
         assert {d.outcome for d in node.tick(applier)} == {WriteOutcome.RESTORED}
     assert [node.shows(CONTAINER, k) for k in (Knob.CPU_SHARES, Knob.BLKIO_READ_BPS)] == [2, ""]

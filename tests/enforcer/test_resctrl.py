@@ -22,7 +22,7 @@ from cotenant.enforcer.contract import (
     values_of,
 )
 from cotenant.enforcer.strategies.resctrl import Resctrl, bandwidth, cache_mask
-from tests.enforcer.readings import container, node, pod, policy, seen
+from tests.enforcer.readings import container, node, observation_of, pod, policy
 
 INTEL = ResctrlReading(0x7FF, (0, 1), (0, 1))
 AMD = ResctrlReading(0xFFFF, (0,), (0,), amd=True)
@@ -34,7 +34,7 @@ def rules(**classes: dict[str, Any]) -> Any:
 
 
 def decided(of: Any, *pods: PodReading, offers: ResctrlReading | None = INTEL, **how: Any) -> StrategyPlan:
-    return Resctrl(**how).step(seen(*pods, machine=node(resctrl=offers)), of, None).plan
+    return Resctrl(**how).step(observation_of(*pods, machine=node(resctrl=offers)), of, None).plan
 
 
 def groups(plan: StrategyPlan) -> dict[str, ResctrlGroup]:

@@ -31,16 +31,16 @@ def resized() -> tuple[PodPlan, ...]:
 
     Its batch CPU is what the kubelet will count for the pod: then both give the pod the same weight.
     """
-    made = []
+    kinds_resized = []
     for number, plan in enumerate(p for p in plans(seed=53, count=110) if p.resize == "InProgress"):
         batch = Container("batch", "main", Amounts(batch=(requested(after(plan)), 32 * MIB)))
         kinds = plan, replace(plan, qos="BE"), replace(plan, qos="BE", containers=(*plan.containers, batch))
-        made.append(kinds[number % 3])
-    return tuple(made)
+        kinds_resized.append(kinds[number % 3])
+    return tuple(kinds_resized)
 
 
 def before(plan: PodPlan) -> PodPlan:
-    return replace(plan, resize="", containers=tuple(replace(c, asked=None) for c in plan.containers))
+    return replace(plan, resize="", containers=tuple(replace(c, after_resize=None) for c in plan.containers))
 
 
 class Kubelet:
@@ -80,7 +80,9 @@ class Kubelet:
             below = [knobs[knob] for p, knobs in self.node.knobs.items() if p.startswith(f"{path}/")]
             if above != NO_LIMIT and wider(value, above):
                 yield f"the pod has {above}"
-            if value != NO_LIMIT and any(one != NO_LIMIT and wider(one, value) for one in below):
+            if value != NO_LIMIT and any(
+                child_value != NO_LIMIT and wider(child_value, value) for child_value in below
+            ):
                 yield f"a container has more: {below}"
 
 
@@ -115,5 +117,15 @@ def test_the_kernel_takes_every_write_of_a_resize(
 
 
 def test_the_resizes_grow_and_shrink_containers_and_native_sidecars() -> None:
-    asked = [(c.kind, c.asked.cpu_limit > c.granted.cpu_limit) for p in resized() for c in p.containers if c.asked]
-    assert len(asked) > 10 and set(asked) == {("main", False), ("main", True), ("sidecar", False), ("sidecar", True)}
+    changes = [
+        (c.kind, c.after_resize.cpu_limit > c.granted.cpu_limit)
+        for p in resized()
+        for c in p.containers
+        if c.after_resize
+    ]
+    assert len(changes) > 10 and set(changes) == {
+        ("main", False),
+        ("main", True),
+        ("sidecar", False),
+        ("sidecar", True),
+    }

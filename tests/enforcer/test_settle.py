@@ -45,9 +45,9 @@ STATE = st.fixed_dictionaries({path: st.fixed_dictionaries({knob: KNOBS[knob] fo
 Wanted = dict[tuple[CgroupPath, Knob], Value]
 
 
-def tick(kernel: V1Kernel, wanted: Wanted, notes: Notes) -> Notes:
+def tick(kernel: V1Kernel, wants: Wanted, notes: Notes) -> Notes:
     """One tick as the applier makes it: writes carried out, notes of what was given back forgotten."""
-    settled = settle([plan(*(want(p, k, v) for (p, k), v in wanted.items()))], kernel.seen(), notes, V1)
+    settled = settle([plan(*(want(p, k, v) for (p, k), v in wants.items()))], kernel.observation(), notes, V1)
     kernel.carry_out(settled.writes)
     restored = {write.place for write in settled.writes if write.restores}
     return {place: note for place, note in settled.notes.items() if place not in restored}
@@ -61,10 +61,10 @@ def test_the_kernel_takes_every_write_of_any_plans_and_all_is_given_back(
     kernel = made_valid(state)
     before = {path: dict(knobs) for path, knobs in kernel.knobs.items()}
     notes: Notes = {}
-    for wanted in rounds:
-        notes = tick(kernel, wanted, notes)
+    for wants in rounds:
+        notes = tick(kernel, wants, notes)
         # a second look at the same wants finds nothing to do
-        quiet = settle([plan(*(want(p, k, v) for (p, k), v in wanted.items()))], kernel.seen(), notes, V1)
+        quiet = settle([plan(*(want(p, k, v) for (p, k), v in wants.items()))], kernel.observation(), notes, V1)
         assert quiet.writes == ()
     for _ in range(2):  # what a cgroup above held back is given back when that one is
         notes = tick(kernel, {}, notes)
@@ -80,7 +80,7 @@ def test_a_second_strategy_is_refused_and_told_why() -> None:
     kernel = V1Kernel()
     settled = settle(
         [plan(want(C1, Knob.CPU_SHARES, 2, "first")), plan(want(C1, Knob.CPU_SHARES, 4096, "second"))],
-        kernel.seen(),
+        kernel.observation(),
         {},
         V1,
     )
@@ -91,7 +91,7 @@ def test_a_second_strategy_is_refused_and_told_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "outcome", "message"),
+    ("refused_want", "outcome", "message"),
     [
         (want("system.slice", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup belongs to no known pod"),
         (want("", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup belongs to no known pod"),
@@ -101,8 +101,10 @@ def test_a_second_strategy_is_refused_and_told_why() -> None:
         (want(C1, Knob.CPU_BVT, -1), WriteOutcome.UNSUPPORTED, "has no file for the setting"),
     ],
 )
-def test_what_cannot_be_done_is_answered_and_touches_nothing(wanted: Want, outcome: WriteOutcome, message: str) -> None:
-    settled = settle([plan(wanted)], V1Kernel().seen(), {}, V1)
+def test_what_cannot_be_done_is_answered_and_touches_nothing(
+    refused_want: Want, outcome: WriteOutcome, message: str
+) -> None:
+    settled = settle([plan(refused_want)], V1Kernel().observation(), {}, V1)
     assert (settled.writes, settled.notes) == ((), {})
     assert [done.outcome for done in settled.refused] == [outcome]
     assert message in settled.refused[0].message
@@ -113,7 +115,7 @@ def test_a_value_of_somebody_else_is_kept_for_the_end() -> None:
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 100_000}})
     notes = tick(kernel, {(C1, Knob.CPU_QUOTA): 20_000}, {})
     kernel.write(C1, Knob.CPU_QUOTA, 150_000)
-    drifting = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000))], kernel.seen(), notes, V1)
+    drifting = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000))], kernel.observation(), notes, V1)
     assert [(w.value, w.drifted) for w in drifting.writes] == [(20_000, True)]
     notes = tick(kernel, {(C1, Knob.CPU_QUOTA): 20_000}, notes)
     tick(kernel, {}, notes)
@@ -123,7 +125,7 @@ def test_a_value_of_somebody_else_is_kept_for_the_end() -> None:
 def test_no_quota_is_asked_for_that_the_period_of_its_cgroup_cannot_hold() -> None:
     """1 ms of a period of 10 ms are 10 % of a core: half of that would be written, and read as more, for ever."""
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 10_000}, C2: {Knob.CPU_QUOTA: 30_000}})
-    observation = kernel.seen()
+    observation = kernel.observation()
     inside = tuple(
         replace(c, group=replace(c.group, least_quota=10_000)) for c in observation.pods[0].containers if c.group
     )
@@ -137,9 +139,9 @@ def test_no_quota_is_asked_for_that_the_period_of_its_cgroup_cannot_hold() -> No
 
 def test_limits_whose_device_went_away_are_ours_and_go_back_to_what_stood_there_first() -> None:
     """With a volume the kernel drops its line: what is left is still ours, and is nobody's original."""
-    knob, both, left = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200", "8:0 100"
+    knob, both, remaining = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200", "8:0 100"
     original = OriginalValue(C1, knob, Level.CONTAINER, "8:0 900", (both,), "blkio")
-    observation = V1Kernel({C1: {knob: left}}).seen()
+    observation = V1Kernel({C1: {knob: remaining}}).observation()
     observation = replace(observation, supported=observation.supported | {knob})
     again = settle([plan(want(C1, knob, both))], observation, {original.place: original}, V1)
     assert [(w.value, w.drifted) for w in again.writes] == [(both, False)]
@@ -152,7 +154,7 @@ def test_limits_whose_device_went_away_are_ours_and_go_back_to_what_stood_there_
 def test_device_limits_that_we_never_wrote_are_somebody_elses(others: str) -> None:
     knob, mine = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200"
     note = OriginalValue(C1, knob, Level.CONTAINER, "", (mine,), "blkio")
-    settled = settle([], V1Kernel({C1: {knob: others}}).seen(), {note.place: note}, V1)
+    settled = settle([], V1Kernel({C1: {knob: others}}).observation(), {note.place: note}, V1)
     assert (settled.writes, settled.notes) == ((), {})
 
 
@@ -166,9 +168,9 @@ def test_what_somebody_else_set_last_is_left_alone() -> None:
 
 def test_a_strategy_may_say_where_a_value_goes_back_to() -> None:
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 100_000}})
-    first = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, back_to=100_000))], kernel.seen(), {}, V1)
+    first = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, back_to=100_000))], kernel.observation(), {}, V1)
     kernel.carry_out(first.writes)
-    later = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, back_to=60_000))], kernel.seen(), first.notes, V1)
+    later = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, back_to=60_000))], kernel.observation(), first.notes, V1)
     assert later.writes == ()
     tick(kernel, {}, later.notes)
     assert kernel.knobs[C1][Knob.CPU_QUOTA] == 60_000
@@ -178,15 +180,15 @@ def test_the_kubelets_word_alone_is_no_original() -> None:
     """An operator has set 50 ms where the kubelet says 100: that comes back, unless the kubelet's word changes."""
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 50_000}})
     wants = plan(want(C1, Knob.CPU_QUOTA, 20_000, back_to=100_000))
-    notes = settle([wants], kernel.seen(), {}, V1).notes
-    kernel.carry_out(settle([wants], kernel.seen(), {}, V1).writes)
-    notes = settle([wants], kernel.seen(), notes, V1).notes
+    notes = settle([wants], kernel.observation(), {}, V1).notes
+    kernel.carry_out(settle([wants], kernel.observation(), {}, V1).writes)
+    notes = settle([wants], kernel.observation(), notes, V1).notes
     tick(kernel, {}, notes)
     assert kernel.knobs[C1][Knob.CPU_QUOTA] == 50_000
 
 
 @pytest.mark.parametrize(
-    ("knob", "before", "wanted", "stands"),
+    ("knob", "before", "wanted_cpu", "stands"),
     [
         (Knob.CPU_QUOTA, 50_000, 66_700, 50_000),  # stricter than ours: it stays
         (Knob.CPU_QUOTA, NO_LIMIT, 66_700, 66_700),
@@ -197,13 +199,13 @@ def test_the_kubelets_word_alone_is_no_original() -> None:
         (Knob.MEMORY_MIN, 0, 1 << 20, 1 << 20),
     ],
 )
-def test_a_want_may_give_way_to_what_stood_there_before(knob: Knob, before: int, wanted: int, stands: int) -> None:
+def test_a_want_may_give_way_to_what_stood_there_before(knob: Knob, before: int, wanted_cpu: int, stands: int) -> None:
     """Tick by tick, also while ours stands there, and after somebody else has set a stricter one."""
     kernel = V1Kernel({C1: {Knob.MEMORY_MIN: 0, knob: before}})
     notes: dict[tuple[str, Knob], OriginalValue] = {}
-    wants = plan(replace(want(C1, knob, wanted), never_looser=True))
+    wants = plan(replace(want(C1, knob, wanted_cpu), never_looser=True))
     for _ in range(3):
-        observation = kernel.seen()
+        observation = kernel.observation()
         observation = replace(observation, supported=observation.supported | {Knob.MEMORY_MIN})
         settled = settle([wants], observation, notes, V1)
         kernel.carry_out(settled.writes)
@@ -212,14 +214,14 @@ def test_a_want_may_give_way_to_what_stood_there_before(knob: Knob, before: int,
         assert [done.outcome for done in settled.refused] == [WriteOutcome.REFUSED] * (before == stands)
     stricter = 4 << 20 if knob is Knob.MEMORY_MIN else 20_480
     kernel.write(C1, knob, stricter)
-    settled = settle([wants], replace(observation, pods=kernel.seen().pods), notes, V1)
+    settled = settle([wants], replace(observation, pods=kernel.observation().pods), notes, V1)
     assert settled.writes == ()
 
 
 def test_what_a_runtime_hook_set_at_the_containers_creation_is_given_back_too() -> None:
     """Without the hook the kubelet would have set 60,000; the tick finds our 20,000 in place and writes nothing."""
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 20_000}})
-    first = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, made_from=60_000))], kernel.seen(), {}, V1)
+    first = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, made_from=60_000))], kernel.observation(), {}, V1)
     assert first.writes == ()
     tick(kernel, {}, first.notes)
     assert kernel.knobs[C1][Knob.CPU_QUOTA] == 60_000
@@ -228,7 +230,7 @@ def test_what_a_runtime_hook_set_at_the_containers_creation_is_given_back_too() 
 def test_a_value_that_is_the_kubelets_own_is_nothing_to_give_back() -> None:
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 20_000}})
     for made_from in (20_000, None):
-        settled = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, made_from=made_from))], kernel.seen(), {}, V1)
+        settled = settle([plan(want(C1, Knob.CPU_QUOTA, 20_000, made_from=made_from))], kernel.observation(), {}, V1)
         assert (settled.writes, settled.notes) == ((), {})
 
 
@@ -236,7 +238,7 @@ def test_a_step_that_a_crash_left_behind_is_known_as_ours() -> None:
     """Killed between a value and the next: both are in the journal, so the original still comes back."""
     kernel = V1Kernel()
     notes = tick(kernel, {(TIER, Knob.CPU_QUOTA): 50_000}, {})
-    settled = settle([plan(want(TIER, Knob.CPU_QUOTA, 20_000))], kernel.seen(), notes, V1)
+    settled = settle([plan(want(TIER, Knob.CPU_QUOTA, 20_000))], kernel.observation(), notes, V1)
     assert settled.notes[TIER, Knob.CPU_QUOTA].written == (50_000, 20_000)
     tick(kernel, {}, settled.notes)  # the write never happened: 50 000 still stands there
     assert kernel.knobs[TIER][Knob.CPU_QUOTA] == NO_LIMIT
@@ -262,16 +264,16 @@ def test_killed_between_idle_and_shares_the_shares_still_come_back() -> None:
 
 def test_children_are_held_within_a_quota_above_them_on_v1_only() -> None:
     kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 100_000}})
-    v1 = settle([plan(want(TIER, Knob.CPU_QUOTA, 30_000))], kernel.seen(), {}, V1)
+    v1 = settle([plan(want(TIER, Knob.CPU_QUOTA, 30_000))], kernel.observation(), {}, V1)
     assert [(w.path, w.value) for w in v1.writes] == [(C1, 30_000), (TIER, 30_000)]
-    v2 = settle([plan(want(TIER, Knob.CPU_QUOTA, 30_000))], kernel.seen(), {}, V2)
+    v2 = settle([plan(want(TIER, Knob.CPU_QUOTA, 30_000))], kernel.observation(), {}, V2)
     assert [(w.path, w.value) for w in v2.writes] == [(TIER, 30_000)]
 
 
 def test_cpu_lists_shrink_from_below_and_grow_from_above_through_their_union() -> None:
     kernel = V1Kernel({path: {Knob.CPUSET_CPUS: "0-1"} for path in (TIER, POD, C1, C2)})
-    wanted = plan(*(want(path, Knob.CPUSET_CPUS, "1-2") for path in (TIER, POD, C1)))
-    settled = settle([wanted], kernel.seen(), {}, V1)
+    cpuset_plan = plan(*(want(path, Knob.CPUSET_CPUS, "1-2") for path in (TIER, POD, C1)))
+    settled = settle([cpuset_plan], kernel.observation(), {}, V1)
     steps = [(w.path, w.value, w.on_the_way) for w in settled.writes]
     # C2 is wanted by nobody and keeps what its pod still has: CPU 1
     assert steps == [
@@ -283,13 +285,13 @@ def test_cpu_lists_shrink_from_below_and_grow_from_above_through_their_union() -
 def test_a_cgroup_without_cpus_yet_is_left_to_the_runtime() -> None:
     kernel = V1Kernel()
     kernel.knobs[C1][Knob.CPUSET_CPUS] = ""
-    settled = settle([plan(want(C1, Knob.CPUSET_CPUS, "0"))], kernel.seen(), {}, V1)
+    settled = settle([plan(want(C1, Knob.CPUSET_CPUS, "0"))], kernel.observation(), {}, V1)
     assert settled.writes == ()
 
 
 def test_a_note_of_a_cgroup_that_was_not_seen_is_kept() -> None:
     note = OriginalValue("kubepods/podx", Knob.CPU_QUOTA, Level.POD, NO_LIMIT, (5000,))
-    settled = settle([], V1Kernel().seen(), {note.place: note}, V1)
+    settled = settle([], V1Kernel().observation(), {note.place: note}, V1)
     assert settled.notes == {note.place: note}
 
 
@@ -308,7 +310,7 @@ def test_memory_high_is_never_set_below_what_is_used_or_requested(
     usage_mib: int, request_mib: int, present_mib: int, wanted_mib: int, written_mib: int | None
 ) -> None:
     present: Value = NO_LIMIT if present_mib < 0 else present_mib * MIB
-    observation = with_memory(V1Kernel().seen(), C1, MemoryUse(usage_mib * MIB, usage_mib * MIB), present)
+    observation = with_memory(V1Kernel().observation(), C1, MemoryUse(usage_mib * MIB, usage_mib * MIB), present)
     container_spec = ContainerSpec("c1", "c1", requests={"kubernetes.io/batch-memory": request_mib * MIB})
     pod = observation.pods[0]
     observation = replace(
@@ -337,7 +339,7 @@ def test_a_memory_limit_never_falls_below_the_working_set(
     memory = MemoryUse((working_mib + cache_mib) * MIB, working_mib * MIB)
     for use in [memory] * 12 + [MemoryUse(0, 0)]:
         before = kernel.knobs[C1][Knob.MEMORY_LIMIT]
-        settled = settle(plans, with_memory(kernel.seen(), C1, use, NO_LIMIT), notes, V2)
+        settled = settle(plans, with_memory(kernel.observation(), C1, use, NO_LIMIT), notes, V2)
         kernel.carry_out(settled.writes)
         notes, limit = settled.notes, kernel.knobs[C1][Knob.MEMORY_LIMIT]
         falls = before == NO_LIMIT or (isinstance(limit, int) and isinstance(before, int) and limit < before)
@@ -347,7 +349,7 @@ def test_a_memory_limit_never_falls_below_the_working_set(
 
 
 def test_a_memory_limit_falls_no_further_while_what_is_used_is_not_known() -> None:
-    observation = V1Kernel().seen()
+    observation = V1Kernel().observation()
     container = observation.pods[0].containers[0]
     assert container.group is not None
     unread = replace(container, group=replace(container.group, memory=None))
@@ -364,5 +366,5 @@ def test_a_burst_is_held_at_the_quota_and_comes_back() -> None:
 
 
 def test_kubepods_itself_may_be_set() -> None:
-    settled = settle([plan(want(TOP, Knob.CPU_QUOTA, 300_000))], V1Kernel().seen(), {}, V1)
+    settled = settle([plan(want(TOP, Knob.CPU_QUOTA, 300_000))], V1Kernel().observation(), {}, V1)
     assert [(w.path, w.value) for w in settled.writes] == [(TOP, 300_000)]

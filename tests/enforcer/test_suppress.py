@@ -28,22 +28,22 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
-from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
+from tests.enforcer.readings import EVERY_KNOB, container, node, observation_of, pod, policy, values
 
 TIER = "kubepods/besteffort"
 BE: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
 
 
-def slo(suppress: str = "cfsQuota", **given: Any) -> NodePolicy:
-    return policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": suppress, **given}})
+def slo(suppress: str = "cfsQuota", **thresholds: Any) -> NodePolicy:
+    return policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": suppress, **thresholds}})
 
 
-def world(
+def node_with(
     online: float | None, job: float = 500.0, cpus: int = 10, tier: dict[Knob, Value] | None = None, **of: Any
 ) -> Observation:
     """`online` millicores of a latency-sensitive pod, `job` of a best-effort one, no system."""
     total = None if online is None else online + job
-    observation = seen(
+    observation = observation_of(
         pod("web", container(), qos=QosClass.LS, cpu=CpuUse(online)),
         pod("job", container(), cpu=CpuUse(job), **BE),
         machine=node(cpus, total, **of),
@@ -52,8 +52,10 @@ def world(
     return replace(observation, tiers={**observation.tiers, KubeQos.BEST_EFFORT: group})
 
 
-def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tuple[list[StrategyPlan], SuppressState]:
-    strategy = Suppress(BestEffortSettings(**given))
+def run(
+    *worlds: Observation, at: NodePolicy | None = None, **suppress_settings: Any
+) -> tuple[list[StrategyPlan], SuppressState]:
+    strategy = Suppress(BestEffortSettings(**suppress_settings))
     state, plans = strategy.initial(), []
     for observation in worlds:
         step = strategy.step(observation, at or slo(), state)
@@ -62,26 +64,26 @@ def run(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> tup
     return plans, state
 
 
-def quotas(*worlds: Observation, at: NodePolicy | None = None, **given: Any) -> list[Value | None]:
-    return [values(p, Knob.CPU_QUOTA).get(TIER) for p in run(*worlds, at=at, **given)[0]]
+def quotas(*worlds: Observation, at: NodePolicy | None = None, **run_settings: Any) -> list[Value | None]:
+    return [values(p, Knob.CPU_QUOTA).get(TIER) for p in run(*worlds, at=at, **run_settings)[0]]
 
 
 def test_a_policy_that_is_off_wants_nothing() -> None:
     off = policy({"resourceUsedThresholdWithBE": {"enable": False}})
-    assert run(world(2000.0), at=off) == ([StrategyPlan()], SuppressState())
+    assert run(node_with(2000.0), at=off) == ([StrategyPlan()], SuppressState())
 
 
 def test_switching_off_forgets_and_wants_nothing_any_more() -> None:
     strategy = Suppress()
-    held = strategy.step(world(2000.0), slo(), strategy.initial())
-    assert held.plan.wants
+    suppressed = strategy.step(node_with(2000.0), slo(), strategy.initial())
+    assert suppressed.plan.wants
     off = policy({"resourceUsedThresholdWithBE": {"enable": False}})
-    assert strategy.step(world(2000.0), off, held.state).plan == StrategyPlan()
+    assert strategy.step(node_with(2000.0), off, suppressed.state).plan == StrategyPlan()
 
 
 def test_without_a_tier_there_is_nothing_to_hold() -> None:
-    assert Suppress().step(seen(machine=node(2, 0.0)), slo(), SuppressState()).plan.wants
-    bare = replace(seen(machine=node(2, 0.0)), tiers={})
+    assert Suppress().step(observation_of(machine=node(2, 0.0)), slo(), SuppressState()).plan.wants
+    bare = replace(observation_of(machine=node(2, 0.0)), tiers={})
     assert Suppress().step(bare, slo(), SuppressState()).plan == StrategyPlan()
 
 
@@ -89,21 +91,21 @@ def test_without_a_tier_there_is_nothing_to_hold() -> None:
 
 
 def test_the_tier_has_the_smallest_weight() -> None:
-    (plan,), _ = run(world(2000.0))
+    (plan,), _ = run(node_with(2000.0))
     assert values(plan, Knob.CPU_SHARES) == {TIER: 2}
     assert values(plan, Knob.CPU_IDLE) == {}
 
 
 def test_idle_where_it_is_chosen_and_the_kernel_has_it() -> None:
-    (plan,), _ = run(world(2000.0), protect="idle")
+    (plan,), _ = run(node_with(2000.0), protect="idle")
     assert (values(plan, Knob.CPU_IDLE), values(plan, Knob.CPU_SHARES)) == ({TIER: 1}, {})
-    old = replace(world(2000.0), supported=EVERY_KNOB - {Knob.CPU_IDLE})
+    old = replace(node_with(2000.0), supported=EVERY_KNOB - {Knob.CPU_IDLE})
     (plan,), _ = run(old, protect="idle")
     assert (values(plan, Knob.CPU_IDLE), values(plan, Knob.CPU_SHARES)) == ({}, {TIER: 2})
 
 
 def test_no_protection_where_it_is_switched_off() -> None:
-    (plan,), _ = run(world(2000.0), protect="none")
+    (plan,), _ = run(node_with(2000.0), protect="none")
     assert {w.knob for w in plan.wants} == {Knob.CPU_QUOTA}
 
 
@@ -132,58 +134,58 @@ def test_the_next_quota(millicores: int, before: int, after: int) -> None:
 
 def test_the_quota_follows_the_others_down_at_once_and_up_step_by_step() -> None:
     # 65 % of 10000 = 6500, without 2000, 6000, 1000: targets 4500, 500, 5500
-    found = quotas(world(2000.0), world(6000.0), *[world(1000.0)] * 6)
-    assert found == [450_000, 50_000, 150_000, 250_000, 350_000, 450_000, 550_000, 550_000]
+    cpu_quotas = quotas(node_with(2000.0), node_with(6000.0), *[node_with(1000.0)] * 6)
+    assert cpu_quotas == [450_000, 50_000, 150_000, 250_000, 350_000, 450_000, 550_000, 550_000]
 
 
 def test_one_tick_from_a_load_step_to_suppression() -> None:
-    assert quotas(world(500.0), world(6400.0))[-1] == 10_000
+    assert quotas(node_with(500.0), node_with(6400.0))[-1] == 10_000
 
 
 def test_a_quota_that_stood_there_before_us_is_where_growth_begins() -> None:
-    assert quotas(world(1000.0, tier={Knob.CPU_QUOTA: 20_000})) == [120_000]
+    assert quotas(node_with(1000.0, tier={Knob.CPU_QUOTA: 20_000})) == [120_000]
 
 
 def test_a_writer_who_takes_the_quota_away_does_not_speed_up_growth() -> None:
-    wild = world(1000.0, tier={Knob.CPU_QUOTA: NO_LIMIT})
-    assert quotas(world(6000.0), wild) == [50_000, 150_000]
+    wild = node_with(1000.0, tier={Knob.CPU_QUOTA: NO_LIMIT})
+    assert quotas(node_with(6000.0), wild) == [50_000, 150_000]
 
 
 def test_without_figures_the_last_quota_holds() -> None:
-    assert quotas(world(None)) == [None]
-    assert quotas(world(6000.0), world(None), world(6000.0)) == [50_000, 50_000, 50_000]
+    assert quotas(node_with(None)) == [None]
+    assert quotas(node_with(6000.0), node_with(None), node_with(6000.0)) == [50_000, 50_000, 50_000]
 
 
 def test_at_a_threshold_of_100_percent_no_quota_is_narrower_than_the_machine() -> None:
     everything = slo(cpuSuppressThresholdPercent=100)
     # whatever others use; without protection by weight the quota still follows them, and at 99 % too
-    assert quotas(world(2000.0), world(9000.0), at=everything) == [1_000_000, 1_000_000]
-    assert quotas(world(2000.0), at=everything, protect="none") == [800_000]
-    assert quotas(world(2000.0), at=slo(cpuSuppressThresholdPercent=99)) == [790_000]
+    assert quotas(node_with(2000.0), node_with(9000.0), at=everything) == [1_000_000, 1_000_000]
+    assert quotas(node_with(2000.0), at=everything, protect="none") == [800_000]
+    assert quotas(node_with(2000.0), at=slo(cpuSuppressThresholdPercent=99)) == [790_000]
 
 
 def test_at_a_threshold_of_100_percent_what_is_reserved_and_not_used_stays_free() -> None:
     everything = slo(cpuSuppressThresholdPercent=100)
-    reserving = world(2000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9000})
+    reserving = node_with(2000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9000})
     assert quotas(reserving, at=everything) == [900_000]
 
 
 def test_after_interference_best_effort_gets_back_step_by_step_what_it_may_use() -> None:
-    strategy, at, state, found = Suppress(), slo(cpuSuppressThresholdPercent=100), SuppressState(), []
+    strategy, at, state, steps = Suppress(), slo(cpuSuppressThresholdPercent=100), SuppressState(), []
     # held at 500 m, on one CPU; then free: a tenth of the machine a tick, on as many CPUs as the quota fills
     for bound in [None, 500, *[None] * 11]:
-        step = strategy.step(world(2000.0), at, state, cap_millicores=bound)
+        step = strategy.step(node_with(2000.0), at, state, cap_millicores=bound)
         state = step.state
         cpus = values(step.plan, Knob.CPUSET_CPUS).get(TIER)
-        found.append((values(step.plan, Knob.CPU_QUOTA)[TIER], cpus))
+        steps.append((values(step.plan, Knob.CPU_QUOTA)[TIER], cpus))
     grown = [(50_000 + 100_000 * n, f"0-{n}") for n in range(1, 10)]
-    assert found == [(1_000_000, None), (50_000, "0"), *grown, (1_000_000, None), (1_000_000, None)]
+    assert steps == [(1_000_000, None), (50_000, "0"), *grown, (1_000_000, None), (1_000_000, None)]
 
 
 @pytest.mark.parametrize("suppress", ["cpuset", "cfsQuota"])
 def test_interference_leaves_best_effort_fewer_cpus_under_either_policy(suppress: str) -> None:
     # of 2 CPUs: policy cpuset alone never takes one of them, and a quota of one core would still run on both
-    step = Suppress().step(world(600.0, cpus=2), slo(suppress), SuppressState(), cap_millicores=700)
+    step = Suppress().step(node_with(600.0, cpus=2), slo(suppress), SuppressState(), cap_millicores=700)
     assert set(values(step.plan, Knob.CPUSET_CPUS).items()) == {
         (path, "0") for path in (TIER, f"{TIER}/podu-job", f"{TIER}/podu-job/id-main")
     }
@@ -191,11 +193,11 @@ def test_interference_leaves_best_effort_fewer_cpus_under_either_policy(suppress
 
 def test_a_promised_share_is_kept() -> None:
     # 6500 - 9000 is negative; 20 % of 10000 = 2000
-    assert quotas(world(9000.0), at=slo(cpuSuppressMinPercent=20)) == [200_000]
+    assert quotas(node_with(9000.0), at=slo(cpuSuppressMinPercent=20)) == [200_000]
 
 
 def test_a_quota_leaves_the_cpus_of_lse_pods_alone() -> None:
-    observation = world(2000.0)
+    observation = node_with(2000.0)
     owner = pod(
         "db",
         container(requests={"cpu": 10_000}),
@@ -217,7 +219,7 @@ def test_best_effort_is_not_moved_where_no_cpu_is_left_for_it() -> None:
         qos=QosClass.LSE,
         annotations={RESOURCE_STATUS_ANNOTATION: '{"cpuset": "0-9"}'},
     )
-    observation = replace(world(2000.0), pods=(*world(2000.0).pods, owner))
+    observation = replace(node_with(2000.0), pods=(*node_with(2000.0).pods, owner))
     (plan,), _ = run(observation)
     assert values(plan, Knob.CPUSET_CPUS) == {}
     (plan,), _ = run(observation, at=slo("cpuset"))
@@ -227,37 +229,37 @@ def test_best_effort_is_not_moved_where_no_cpu_is_left_for_it() -> None:
 # policy cpuset
 
 
-def cpusets(*worlds: Observation, **given: Any) -> list[dict[str, Value]]:
-    return [values(p, Knob.CPUSET_CPUS) for p in run(*worlds, at=slo("cpuset"), **given)[0]]
+def cpusets(*worlds: Observation, **run_settings: Any) -> list[dict[str, Value]]:
+    return [values(p, Knob.CPUSET_CPUS) for p in run(*worlds, at=slo("cpuset"), **run_settings)[0]]
 
 
 def test_tier_pods_and_containers_get_the_same_cpus_from_the_top_down() -> None:
-    (found,) = cpusets(world(2000.0))
+    (cpus_of,) = cpusets(node_with(2000.0))
     # 4500 -> 5 CPUs
-    assert list(found.items()) == [(p, "0-4") for p in (TIER, f"{TIER}/podu-job", f"{TIER}/podu-job/id-main")]
+    assert list(cpus_of.items()) == [(p, "0-4") for p in (TIER, f"{TIER}/podu-job", f"{TIER}/podu-job/id-main")]
 
 
 def test_cpus_shrink_at_once_and_grow_by_a_tenth() -> None:
-    found = cpusets(world(2000.0), world(9000.0), *[world(1000.0)] * 6)
+    cpus_of = cpusets(node_with(2000.0), node_with(9000.0), *[node_with(1000.0)] * 6)
     # 5; -2500 -> 2; then one more a round up to 5500 -> 6
-    assert [f[TIER] for f in found] == ["0-4", "0-1", "0-2", "0-3", "0-4", "0-5", "0-5", "0-5"]
+    assert [f[TIER] for f in cpus_of] == ["0-4", "0-1", "0-2", "0-3", "0-4", "0-5", "0-5", "0-5"]
 
 
 @pytest.mark.parametrize("static", [True, None])
 def test_where_the_kubelet_gives_cpus_out_or_may_do_so_only_containers_are_moved(static: bool | None) -> None:
-    (found,) = cpusets(world(2000.0, kubelet_static_cpus=static))
-    assert found == {f"{TIER}/podu-job/id-main": "0-4"}
+    (cpus_of,) = cpusets(node_with(2000.0, kubelet_static_cpus=static))
+    assert cpus_of == {f"{TIER}/podu-job/id-main": "0-4"}
 
 
 def test_cpus_that_the_kubelet_keeps_free_of_others_are_not_best_efforts() -> None:
-    (found,) = cpusets(world(2000.0, kubelet_static_cpus=None, kubelet_shared=frozenset(range(3, 10))))
+    (cpus_of,) = cpusets(node_with(2000.0, kubelet_static_cpus=None, kubelet_shared=frozenset(range(3, 10))))
     # 4500 -> 5 of the 7 CPUs where the kubelet lets others run
-    assert found == {f"{TIER}/podu-job/id-main": "3-7"}
+    assert cpus_of == {f"{TIER}/podu-job/id-main": "3-7"}
 
 
 @pytest.mark.parametrize("by", ["cpuset", "cfsQuota"])
 def test_pods_with_claims_keep_their_cpus_where_the_node_offers_cores_and_others_are_kept_off(by: str) -> None:
-    observation = world(2000.0, offered_cpus=frozenset({0, 1}))
+    observation = node_with(2000.0, offered_cpus=frozenset({0, 1}))
     (plan,), _ = run(
         replace(observation, pods=(*observation.pods, pod("own", container(), claims=True, **BE))), at=slo(by)
     )
@@ -267,14 +269,14 @@ def test_pods_with_claims_keep_their_cpus_where_the_node_offers_cores_and_others
 
 
 def test_one_cpu_is_never_taken_away() -> None:
-    (found,) = cpusets(world(900.0, cpus=1))
-    assert set(found.values()) == {"0"}
+    (cpus_of,) = cpusets(node_with(900.0, cpus=1))
+    assert set(cpus_of.values()) == {"0"}
 
 
 def test_changing_the_policy_drops_what_the_other_one_held() -> None:
     strategy = Suppress()
-    first = strategy.step(world(2000.0), slo("cpuset"), strategy.initial())
-    second = strategy.step(world(2000.0), slo("cfsQuota"), first.state)
+    first = strategy.step(node_with(2000.0), slo("cpuset"), strategy.initial())
+    second = strategy.step(node_with(2000.0), slo("cfsQuota"), first.state)
     assert values(second.plan, Knob.CPUSET_CPUS) == {}
     assert values(second.plan, Knob.CPU_QUOTA) == {TIER: 450_000}
     assert (second.state.cpus, second.state.quota) == (None, 450_000)
@@ -284,16 +286,16 @@ def test_changing_the_policy_drops_what_the_other_one_held() -> None:
 
 
 def test_what_interference_leaves_is_a_further_bound() -> None:
-    step = Suppress().step(world(2000.0), slo(), SuppressState(), cap_millicores=300)
+    step = Suppress().step(node_with(2000.0), slo(), SuppressState(), cap_millicores=300)
     assert values(step.plan, Knob.CPU_QUOTA) == {TIER: 30_000}
-    wide = Suppress().step(world(2000.0), slo(), SuppressState(), cap_millicores=9000)
+    wide = Suppress().step(node_with(2000.0), slo(), SuppressState(), cap_millicores=9000)
     assert values(wide.plan, Knob.CPU_QUOTA) == {TIER: 450_000}
 
 
 def test_an_expected_peak_is_kept_free_ahead() -> None:
     # at 1700 s the next half hour, expected 3000 higher, is 100 s away: 6500 - 2000 - 3000 = 1500
     ahead = NodeForecast(0.0, 1e9, q95_cpu_millicores=(2500, 5500))
-    soon = replace(world(2000.0), forecast=ahead, wall_seconds=1700.0)
+    soon = replace(node_with(2000.0), forecast=ahead, wall_seconds=1700.0)
     assert quotas(soon, suppress_target="forecast-ahead") == [150_000]
     assert quotas(soon) == [450_000]
 
@@ -309,13 +311,13 @@ def test_the_weight_that_yields_a_share() -> None:
 
 
 def starving(busy: bool = True, job: float = 50.0) -> Observation:
-    observation = world(10_000.0 - job if busy else 5000.0, job=job)
+    observation = node_with(10_000.0 - job if busy else 5000.0, job=job)
     burstable = replace(observation.tiers[KubeQos.BURSTABLE], knobs={Knob.CPU_SHARES: 9216})
     return replace(observation, tiers={**observation.tiers, KubeQos.BURSTABLE: burstable})
 
 
-def shares(*worlds: Observation, **given: Any) -> list[Value]:
-    plans, _ = run(*worlds, at=slo(**given), starve_seconds=3.0)
+def shares(*worlds: Observation, **run_settings: Any) -> list[Value]:
+    plans, _ = run(*worlds, at=slo(**run_settings), starve_seconds=3.0)
     return [values(p, Knob.CPU_SHARES)[TIER] for p in plans]
 
 
@@ -328,8 +330,8 @@ def test_a_promised_share_is_given_by_weight_to_who_starves() -> None:
 def test_a_weight_that_yields_less_than_was_promised_grows_by_what_is_missing() -> None:
     # 950 of 1000 promised: 1.05 / 0.95 of 1024; then enough, and it stays; too much: back, but not below 1024
     uses = [50.0, 50.0, 50.0, 950.0, 1020.0, 1400.0, 1400.0]
-    found = shares(*(starving(job=job) for job in uses), cpuSuppressMinPercent=10)
-    assert found == [2, 2, 1024, 1132, 1132, 1024, 1024]
+    cpu_shares = shares(*(starving(job=job) for job in uses), cpuSuppressMinPercent=10)
+    assert cpu_shares == [2, 2, 1024, 1132, 1132, 1024, 1024]
 
 
 def test_what_a_lifted_tier_gets_at_most_is_bounded() -> None:
@@ -357,7 +359,7 @@ def test_waiting_tasks_show_that_it_wants_more() -> None:
 
 def test_pods_whose_label_and_place_disagree_are_told_of() -> None:
     pods = [pod("a", qos=QosClass.BE, kube=KubeQos.BURSTABLE), pod("b", qos=QosClass.LS, kube=KubeQos.BEST_EFFORT)]
-    step = Suppress().step(seen(*pods, machine=node(2, 0.0)), slo(), SuppressState())
+    step = Suppress().step(observation_of(*pods, machine=node(2, 0.0)), slo(), SuppressState())
     assert [(v.subject, v.reason) for v in step.plan.verdicts] == [
         ("default/a", "OutsideTier"),
         ("default/b", "InsideTier"),
@@ -365,7 +367,7 @@ def test_pods_whose_label_and_place_disagree_are_told_of() -> None:
 
 
 def test_every_want_says_why() -> None:
-    (plan,), _ = run(world(2000.0))
+    (plan,), _ = run(node_with(2000.0))
     assert [w.why for w in plan.wants if w.knob is Knob.CPU_QUOTA] == ["65 % of 10000 m minus 2000 m of others"]
 
 
@@ -378,7 +380,7 @@ def stories(draw: st.DrawFn) -> tuple[NodePolicy, list[Observation]]:
     )
     cpus = draw(st.integers(1, 12))
     use = st.one_of(st.none(), st.floats(0, 15_000))
-    return at, [world(draw(use), draw(st.floats(0, 12_000)), cpus) for _ in range(draw(st.integers(1, 6)))]
+    return at, [node_with(draw(use), draw(st.floats(0, 12_000)), cpus) for _ in range(draw(st.integers(1, 6)))]
 
 
 @settings(max_examples=80, deadline=None)

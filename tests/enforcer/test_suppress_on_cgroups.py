@@ -48,12 +48,12 @@ def node() -> Iterator[Kubepods]:
 class Agent:
     """Observer, strategies and applier, as in the loop; ticks when told. The machine is only what the pods use."""
 
-    def __init__(self, node: Kubepods, folder: Path, **given: Any) -> None:
+    def __init__(self, node: Kubepods, folder: Path, **settings: Any) -> None:
         hierarchy = Hierarchy()
         self._node = node
         self._observer = Observer(hierarchy, Layout(base=(node.base,)))
         self._applier = Applier(hierarchy, OriginalValues(folder), dry_run=False)
-        self._strategy = BestEffort(BestEffortSettings(**given))
+        self._strategy = BestEffort(BestEffortSettings(**settings))
         self._state = self._strategy.initial()
         self.facts = NodeReading("n1", kubelet_static_cpus=False)
 
@@ -110,21 +110,21 @@ def test_a_load_step_is_followed_within_two_ticks_and_the_kernel_holds_best_effo
     burn(node, web, 0.3)
     agent.tick()
     burn(node, web, 0.3)
-    observation, wanted = agent.tick()
+    observation, quotas = agent.tick()
     # The threshold leaves 65 % of the machine; the service now takes about a core of it.
     everything = observation.node.cpu_millicores * 100
     assert before == everything * 65 // 100
-    assert list(wanted.values()) == [quota(node)]
+    assert list(quotas.values()) == [quota(node)]
     use = next(p.group.cpu.millicores or 0.0 for p in observation.pods if p.spec.name == "web" and p.group)
     assert use > 100.0
     # Not moved for less than 1 % of the machine, never below 2 ms.
     assert quota(node) <= max(before - int(use) * 100, 2000) + everything // 100
-    begun, start = used_seconds(node, TIER), agent.look().at_seconds
+    used_before, start = used_seconds(node, TIER), agent.look().at_seconds
     burn(node, web, 0.5)
-    held = used_seconds(node, TIER) - begun
+    used = used_seconds(node, TIER) - used_before
     passed = agent.look().at_seconds - start
     # A period of 100 ms at either end may be paid twice.
-    assert held <= quota(node) / 100_000 * (passed + 0.2) * 1.15 + 0.02
+    assert used <= quota(node) / 100_000 * (passed + 0.2) * 1.15 + 0.02
     agent.restore()
     assert quota(node) == -1
     assert node.read(TIER, "cpu", "cpu.shares") == "2"
@@ -162,8 +162,8 @@ def test_best_effort_stays_off_the_cpus_that_a_kubelet_keeps_free_of_it(
     web = node.pod("web", kube="Burstable", resources={"requests": {"cpu": "100m"}})
     job = node.pod("job", qos="BE", resources={"requests": BATCH, "limits": BATCH})
     every = node.read(job.container, "cpuset", "cpuset.cpus")
-    kept, others = every[:1], format_cpus(parse_cpus(every) - {int(every[:1])})
-    for pod, cpus in ((own, kept), (web, others), (job, others)):
+    own_cpus, others = every[:1], format_cpus(parse_cpus(every) - {int(every[:1])})
+    for pod, cpus in ((own, own_cpus), (web, others), (job, others)):
         node.write(pod.container, "cpuset", "cpuset.cpus", cpus)
     agent = Agent(node, tmp_path)
     agent.facts = facts
@@ -171,24 +171,24 @@ def test_best_effort_stays_off_the_cpus_that_a_kubelet_keeps_free_of_it(
         # Two CPUs at the least are wanted for best effort: of this machine's the first too, if it were open.
         agent.tick(cpuSuppressPolicy="cpuset", cpuSuppressThresholdPercent=100)
         assert set(parse_cpus(node.read(job.container, "cpuset", "cpuset.cpus"))) <= parse_cpus(others)
-    assert node.read(own.container, "cpuset", "cpuset.cpus") == kept
+    assert node.read(own.container, "cpuset", "cpuset.cpus") == own_cpus
 
 
 def test_a_services_waiting_is_measured_here(node: Kubepods, tmp_path: Path) -> None:
     web = node.pod("web", qos="LS", kube="Burstable", resources={"requests": {"cpu": "1"}})
     node.run(web, BURN)
     agent = Agent(node, tmp_path)
-    found: list[float] = []
+    waits: list[float] = []
 
     def measures() -> bool:
         burn(node, web, 0.02)
         observation = agent.look()
-        found.extend(
+        waits.extend(
             v
             for s, v in measured_signals(observation.pods[0], observation.elapsed_seconds).items()
             if s is InterferenceSignal.RUN_DELAY
         )
-        return bool(found)
+        return bool(waits)
 
     wait_for(measures)
-    assert found[0] >= 0.0
+    assert waits[0] >= 0.0

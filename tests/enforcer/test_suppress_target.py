@@ -27,19 +27,19 @@ from cotenant.enforcer.strategies.suppression.suppress_target import (
     online_ahead,
     reserved_millicores,
 )
-from tests.enforcer.readings import node, pod, policy, seen
+from tests.enforcer.readings import node, observation_of, pod, policy
 
 BE: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}
 
 
-def target(at: Observation, **given: Any) -> int | None:
+def target(at: Observation, **thresholds: Any) -> int | None:
     """As suppression applies it; millicores."""
-    rules = policy({"resourceUsedThresholdWithBE": {"enable": True, **given}})
+    rules = policy({"resourceUsedThresholdWithBE": {"enable": True, **thresholds}})
     return Suppress().step(at, rules, SuppressState()).plan.best_effort_target_millicores
 
 
-def world(total: float | None, **of_node: Any) -> Observation:
-    return seen(
+def node_with(total: float | None, **of_node: Any) -> Observation:
+    return observation_of(
         pod("web", qos=QosClass.LS, cpu=CpuUse(1200.9)),
         pod("plain", cpu=CpuUse(300.0)),
         pod("job", cpu=CpuUse(900.0), **BE),
@@ -50,34 +50,34 @@ def world(total: float | None, **of_node: Any) -> Observation:
 
 def test_who_uses_what() -> None:
     # LS 1200 (cut off) + 300 without a label; system = 3000 - 1500 - 900 = 600
-    assert demand(world(3000.0)) == NodeCpuDemand(10_000, 1500, 900, 600, 0)
+    assert demand(node_with(3000.0)) == NodeCpuDemand(10_000, 1500, 900, 600, 0)
 
 
 def test_the_target_leaves_room_for_everybody_else() -> None:
     # 65 % of 10000 = 6500; - 1500 - 600 = 4400
-    assert target(world(3000.0)) == 4400
+    assert target(node_with(3000.0)) == 4400
     # 40 % of 10000 = 4000; - 2100 = 1900
-    assert target(world(3000.0), cpuSuppressThresholdPercent=40) == 1900
+    assert target(node_with(3000.0), cpuSuppressThresholdPercent=40) == 1900
 
 
 def test_it_may_be_negative_unless_a_share_is_promised() -> None:
     # 10 % of 10000 = 1000; - 2100 = -1100; promised 5 % of 10000 = 500
-    assert target(world(3000.0), cpuSuppressThresholdPercent=10) == -1100
-    assert target(world(3000.0), cpuSuppressThresholdPercent=10, cpuSuppressMinPercent=5) == 500
+    assert target(node_with(3000.0), cpuSuppressThresholdPercent=10) == -1100
+    assert target(node_with(3000.0), cpuSuppressThresholdPercent=10, cpuSuppressMinPercent=5) == 500
 
 
 def test_what_is_reserved_counts_where_the_system_uses_less() -> None:
     # 6500 of the threshold, 1500 of the pods, the larger of 600 and 1000
-    assert target(world(3000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9_000})) == 4000
+    assert target(node_with(3000.0, capacity={"cpu": 10_000}, allocatable={"cpu": 9_000})) == 4000
 
 
-@given(ratio=st.integers(100, 400), kept=st.integers(0, 3000))
-def test_what_the_kubelet_keeps_is_the_same_on_an_amplified_node(ratio: int, kept: int) -> None:
-    raw = 4000 - kept
+@given(ratio=st.integers(100, 400), reserved=st.integers(0, 3000))
+def test_what_the_kubelet_keeps_is_the_same_on_an_amplified_node(ratio: int, reserved: int) -> None:
+    raw = 4000 - reserved
     annotations = {RAW_ALLOCATABLE_ANNOTATION: json.dumps({"cpu": f"{raw}m"})}
     allocatable = {"cpu": raw * ratio // 100}
     machine = node(4, capacity={"cpu": 4000}, allocatable=allocatable, annotations=annotations)
-    assert reserved_millicores(machine) == kept
+    assert reserved_millicores(machine) == reserved
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_annotation_reserves(annotation: str, millicores: int) -> None:
 
 def test_a_kubernetes_best_effort_pod_counts_as_best_effort_whatever_its_label() -> None:
     cpu_demand = demand(
-        seen(pod("x", qos=QosClass.LS, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(500)), machine=node(4, 500.0))
+        observation_of(pod("x", qos=QosClass.LS, kube=KubeQos.BEST_EFFORT, cpu=CpuUse(500)), machine=node(4, 500.0))
     )
     assert cpu_demand == NodeCpuDemand(4000, 0, 500, 0, 0)
 
@@ -108,14 +108,14 @@ def test_host_applications_count_by_their_class() -> None:
         HostApplicationReading(q.value, q, PriorityClass.NONE, g)
         for q, g in zip((QosClass.LS, QosClass.BE), groups, strict=True)
     )
-    base = seen(machine=node(4, 1000.0))
+    base = observation_of(machine=node(4, 1000.0))
     cpu_demand = demand(Observation(0.0, 0.0, base.node, host_applications=apps))
     # of 1000 both use 400, which leaves 200 to the system
     assert cpu_demand == NodeCpuDemand(4000, 400, 400, 200, 0)
 
 
 def test_an_unknown_use_of_the_machine_is_not_zero() -> None:
-    assert demand(world(None)) is None
+    assert demand(node_with(None)) is None
 
 
 CPU = st.one_of(st.none(), st.floats(0, 1e6, allow_nan=False))
@@ -127,9 +127,9 @@ def test_no_term_is_negative_and_more_use_of_others_never_raises_the_target(
     pods: list[tuple[QosClass, KubeQos, float | None]], total: float | None
 ) -> None:
     readings = [pod(f"p{i}", qos=q, kube=k, cpu=CpuUse(c)) for i, (q, k, c) in enumerate(pods)]
-    before = seen(*readings, machine=node(8, total))
+    before = observation_of(*readings, machine=node(8, total))
     cpu_demand, first = demand(before), target(before)
-    more = target(seen(*readings, machine=node(8, None if total is None else total + 500)))
+    more = target(observation_of(*readings, machine=node(8, None if total is None else total + 500)))
     assert (cpu_demand is None) == (first is None) == (total is None)
     if cpu_demand is not None and first is not None and more is not None:
         assert min(cpu_demand.latency_sensitive, cpu_demand.best_effort, cpu_demand.system, cpu_demand.reserved) >= 0

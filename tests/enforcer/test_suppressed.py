@@ -43,8 +43,10 @@ def test_best_effort_is_held_back_where_what_it_is_let_have_binds(
     assert share(now, group) == pytest.approx(expected)
 
 
-def after(ticks: int, throttled: int, began: float = NOW, held: SuppressionHistory | None = None) -> SuppressionHistory:
-    history = held or SuppressionHistory()
+def after(
+    ticks: int, throttled: int, began: float = NOW, earlier: SuppressionHistory | None = None
+) -> SuppressionHistory:
+    history = earlier or SuppressionHistory()
     for number in range(ticks):
         history = history.after(sample(began + number), tier(10, throttled), 1.0)
     return history
@@ -56,16 +58,16 @@ def test_nothing_is_said_before_enough_was_seen() -> None:
 
 
 def test_what_is_older_than_an_hour_counts_no_more() -> None:
-    held = after(600, 10)
-    assert held.fraction() == pytest.approx(1.0)
-    later = after(600, 0, NOW + 3300, held)  # minutes 55 to 64: of the first ten, minutes 5 to 9 are left
+    history = after(600, 10)
+    assert history.fraction() == pytest.approx(1.0)
+    later = after(600, 0, NOW + 3300, history)  # minutes 55 to 64: of the first ten, minutes 5 to 9 are left
     assert later.fraction() == pytest.approx(300 / 900)
-    assert after(600, 0, NOW + 7200, held).fraction() == 0.0
+    assert after(600, 0, NOW + 7200, history).fraction() == 0.0
 
 
 def test_a_clock_that_is_set_back_forgets_what_was_to_come() -> None:
-    held = after(600, 0, NOW - 7200, after(600, 10))
-    assert held.fraction() == 0.0
+    history = after(600, 0, NOW - 7200, after(600, 10))
+    assert history.fraction() == 0.0
 
 
 @given(
@@ -75,11 +77,11 @@ def test_a_clock_that_is_set_back_forgets_what_was_to_come() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_the_fraction_is_one_and_the_memory_an_hour(ticks: list[tuple[float, int, int, float]]) -> None:
-    held = SuppressionHistory()
+    history = SuppressionHistory()
     for at, periods, throttled, elapsed in ticks:
-        held = held.after(sample(NOW + at), tier(periods, throttled), elapsed)
-    assert len(held.minutes) <= MINUTES
-    fraction = held.fraction()
+        history = history.after(sample(NOW + at), tier(periods, throttled), elapsed)
+    assert len(history.minutes) <= MINUTES
+    fraction = history.fraction()
     assert fraction is None or 0 <= fraction <= 1
 
 
@@ -98,9 +100,12 @@ def test_the_fraction_is_one_and_the_memory_an_hour(ticks: list[tuple[float, int
 def test_the_node_is_written_only_when_it_says_something_else(
     present: str, throttled: int, written: str | None
 ) -> None:
-    made = note("n1", after(600, throttled), {SUPPRESSED_FRACTION_ANNOTATION: present} if present else {})
-    assert (made.body["metadata"]["annotations"][SUPPRESSED_FRACTION_ANNOTATION] if made else None) == written
-    assert made is None or (made.address.path, made.body["metadata"]["name"]) == ("/api/v1/nodes/n1", "n1")
+    node_note = note("n1", after(600, throttled), {SUPPRESSED_FRACTION_ANNOTATION: present} if present else {})
+    assert (node_note.body["metadata"]["annotations"][SUPPRESSED_FRACTION_ANNOTATION] if node_note else None) == written
+    assert node_note is None or (node_note.address.path, node_note.body["metadata"]["name"]) == (
+        "/api/v1/nodes/n1",
+        "n1",
+    )
 
 
 def test_without_a_node_or_a_history_nothing_is_written() -> None:

@@ -21,7 +21,7 @@ def want(value: str, key: str = KEY) -> SurfaceWant:
     return SurfaceWant(Surface.SYSCTL, key, value, "system", "the policy says so")
 
 
-def told(folder: Path) -> list[tuple[str, str, str]]:
+def logged(folder: Path) -> list[tuple[str, str, str]]:
     lines = [json.loads(line) for line in (folder / LOG_FILE).read_text().splitlines()]
     (folder / LOG_FILE).write_text("")
     return [(line["action"], line["outcome"], line["subject"]) for line in lines]
@@ -43,25 +43,25 @@ def test_a_log_that_cannot_be_turned_over_is_told_of_and_written_again_once_it_c
         assert "the action log cannot be written" in teller.error
     shutil.rmtree(tmp_path / f"{LOG_FILE}.1")
     teller.surface(Surface.SYSCTL, [want("5")], [], 2.0)
-    assert (teller.error, told(tmp_path)) == ("", [("write", "written", f"sysctl/{KEY}")])
+    assert (teller.error, logged(tmp_path)) == ("", [("write", "written", f"sysctl/{KEY}")])
 
 
 def test_only_changes_are_told(teller: ActionReporter, tmp_path: Path) -> None:
     for _ in range(3):
         teller.surface(Surface.SYSCTL, [want("1")], [], 0.0)
-    assert told(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
+    assert logged(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
     teller.surface(Surface.SYSCTL, [want("2")], [], 1.0)
     teller.surface(Surface.TRAFFIC, [], [], 1.0)
-    assert told(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
+    assert logged(tmp_path) == [("write", "written", f"sysctl/{KEY}")]
     for _ in range(2):
         teller.surface(Surface.SYSCTL, [], [], 2.0)
-    assert told(tmp_path) == [("restore", "restored", f"sysctl/{KEY}")]
+    assert logged(tmp_path) == [("restore", "restored", f"sysctl/{KEY}")]
 
 
 def test_what_fails_is_told_until_it_changes(teller: ActionReporter, tmp_path: Path) -> None:
     for wrong in ([f"{KEY}: Permission denied"], [f"{KEY}: Permission denied"], [], []):
         teller.surface(Surface.SYSCTL, [want("1")], wrong, 0.0)
-    assert [outcome for _, outcome, _ in told(tmp_path)] == ["failed", "written"]
+    assert [outcome for _, outcome, _ in logged(tmp_path)] == ["failed", "written"]
 
 
 def test_each_attempt_that_fails_is_counted_so_that_an_alert_sees_it_go_on(tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ from cotenant.enforcer.decide.loop import AgentMode, TickDecision
 from cotenant.enforcer.decide.unsupported import find_unsupported
 from cotenant.enforcer.report.status import status
 from cotenant.enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
-from tests.enforcer.readings import EVERY_KNOB, node, policy, seen
+from tests.enforcer.readings import EVERY_KNOB, node, observation_of, policy
 
 
 def test_both_values_by_the_policy() -> None:
-    plan = KernelSettings(on=True).step(seen(), policy(), None).plan
+    plan = KernelSettings(on=True).step(observation_of(), policy(), None).plan
     # 8 GiB = 8,388,608 KiB; * 100 / 10,000 = 83,886; scale as it stands.
     assert {(w.surface, w.key): w.value for w in plan.surfaces} == {
         (Surface.SYSCTL, MIN_FREE): "83886",
@@ -42,7 +42,7 @@ WRITTEN = {
 def test_vendor_switches_are_written_where_the_kernel_has_them_and_else_named_as_unsupported() -> None:
     rules = policy({"systemStrategy": VENDOR})
     has = {key: "?" for key in WRITTEN if key != "kernel/sched_idle_saver_wmark"}
-    moment = seen(machine=node(kernel_switches=has))
+    moment = observation_of(machine=node(kernel_switches=has))
     plan = KernelSettings(on=True).step(moment, rules, None).plan
     assert {w.key: w.value for w in plan.surfaces if w.key not in (MIN_FREE, SCALE)} == {k: WRITTEN[k] for k in has}
     [missing] = find_unsupported(rules, moment, switches_on=True)
@@ -54,7 +54,7 @@ def test_vendor_switches_are_written_where_the_kernel_has_them_and_else_named_as
 
 
 def test_what_the_policy_does_not_set_leaves_the_kernel_as_it_is() -> None:
-    moment = seen(machine=node(kernel_switches=dict.fromkeys(WRITTEN, "1")))
+    moment = observation_of(machine=node(kernel_switches=dict.fromkeys(WRITTEN, "1")))
     plan = KernelSettings(on=True).step(moment, policy(), None).plan
     assert {w.key for w in plan.surfaces} == {MIN_FREE, SCALE}
     assert find_unsupported(policy(), moment, switches_on=False) == ()
@@ -77,7 +77,9 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     )
     stock = EVERY_KNOB - {Knob.PAGE_CACHE_LIMIT_ENABLE, Knob.MEMORY_WMARK_RATIO, Knob.MEMORY_WMARK_MIN_ADJ}
     prefix = "resourceQOSStrategy.lsClass"
-    assert {unsupported.field for unsupported in find_unsupported(rules, seen(supported=stock), switches_on=True)} == {
+    assert {
+        unsupported.field for unsupported in find_unsupported(rules, observation_of(supported=stock), switches_on=True)
+    } == {
         f"{prefix}.memoryQOS.pageCacheEnable",
         f"{prefix}.memoryQOS.wmarkRatio",
         f"{prefix}.memoryQOS.wmarkMinAdj",
@@ -88,20 +90,23 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     }
     # the status says it
     shown = status(
-        seen(), TickDecision(mode=AgentMode.ACT), {}, unsupported=find_unsupported(rules, seen(), switches_on=True)
+        observation_of(),
+        TickDecision(mode=AgentMode.ACT),
+        {},
+        unsupported=find_unsupported(rules, observation_of(), switches_on=True),
     )
     assert [unsupported.field for unsupported in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
 
 
 def test_off_says_nothing() -> None:
-    assert KernelSettings().step(seen(), policy(), None).plan.surfaces == ()
+    assert KernelSettings().step(observation_of(), policy(), None).plan.surfaces == ()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 10**6), st.integers(1, 400))
 def test_a_reserve_never_takes_more_than_a_twentieth(factor: int, scale: int) -> None:
     of = policy({"systemStrategy": {"minFreeKbytesFactor": factor, "watermarkScaleFactor": scale}})
-    plan = KernelSettings(on=True).step(seen(), of, None).plan
+    plan = KernelSettings(on=True).step(observation_of(), of, None).plan
     reserve = {w.key: int(w.value) for w in plan.surfaces}.get(MIN_FREE, 0)
     assert reserve * 20 <= 8_388_608
     assert bool(plan.verdicts) == (factor > 500)

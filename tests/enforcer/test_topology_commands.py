@@ -33,10 +33,10 @@ def test_topology_lists_devices_and_who_has_how_much(
     topologies.install_topologies(api)
     (node,) = fake_nodes(1)
     publish(api, node, regular_topology(1, 1, 2))
-    whole = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100"}
+    full_gpu = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100"}
     cards = [
-        {"type": "gpu", "minor": 0, "id": "GPU-a", "health": False, "resources": whole},
-        {"type": "gpu", "minor": 1, "id": "GPU-b", "health": True, "resources": whole,
+        {"type": "gpu", "minor": 0, "id": "GPU-a", "health": False, "resources": full_gpu},
+        {"type": "gpu", "minor": 1, "id": "GPU-b", "health": True, "resources": full_gpu,
          "topology": {"socketID": 0, "nodeID": 0, "pcieID": "p0"}},
     ]  # fmt: skip
     head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Device"}

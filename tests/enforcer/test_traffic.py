@@ -22,8 +22,8 @@ BE = TrafficClass("BE", 0x30, 10_000_000, 20_000_000, 7, ("10.9.1.2", "fd00::2")
 
 @pytest.fixture(scope="module")
 def net() -> Iterator[Network]:
-    with network() as made:
-        yield made
+    with network() as pod_network:
+        yield pod_network
 
 
 @pytest.fixture

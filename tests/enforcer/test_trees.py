@@ -65,8 +65,8 @@ def look(hierarchy: Hierarchy, layout: Layout, at: Path) -> Observation:
     return Observer(hierarchy, layout, at / "proc", at / "sys").read([POD], [], NodeReading("n"))
 
 
-def container_of(seen: Observation) -> GroupReading:
-    group = seen.pods[0].containers[0].group
+def container_of(observation: Observation) -> GroupReading:
+    group = observation.pods[0].containers[0].group
     assert group is not None
     return group
 
@@ -132,7 +132,7 @@ def test_a_vendor_kernel_shows_its_own_knobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tree", "wanted", "file", "text"),
+    ("tree", "target", "file", "text"),
     [
         ("vendor-v1-bvt", (Knob.CPU_BVT, -1), "cgroup/cpu/{}/cpu.bvt_warp_ns", "-1"),
         ("vendor-v1-bvt", (Knob.MEMORY_WMARK_RATIO, 95), "cgroup/memory/{}/memory.wmark_ratio", "95"),
@@ -143,22 +143,22 @@ def test_a_vendor_kernel_shows_its_own_knobs(tmp_path: Path) -> None:
     ],
 )
 def test_a_knob_is_written_and_given_back(
-    tmp_path: Path, tree: str, wanted: tuple[Knob, Value], file: str, text: str
+    tmp_path: Path, tree: str, target: tuple[Knob, Value], file: str, text: str
 ) -> None:
     at = grown(tree, tmp_path)
     with Hierarchy(at / "cgroup") as hierarchy, OriginalValues(tmp_path / "state") as journal:
         layout = hierarchy.detect().layout
         assert layout is not None
         tier = layout.tier(KubeQos.BEST_EFFORT)
-        before = hierarchy.read_knob(tier, wanted[0])
+        before = hierarchy.read_knob(tier, target[0])
         applier = Applier(hierarchy, journal, dry_run=False)
         done = applier.apply(
-            [StrategyPlan((Want(tier, *wanted, Level.QOS, "test", "so"),))], look(hierarchy, layout, at)
+            [StrategyPlan((Want(tier, *target, Level.QOS, "test", "so"),))], look(hierarchy, layout, at)
         )
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
         assert (at / file.format(tier)).read_text() == text
         assert [d.outcome for d in applier.restore()] == [WriteOutcome.RESTORED]
-        assert hierarchy.read_knob(tier, wanted[0]) == before
+        assert hierarchy.read_knob(tier, target[0]) == before
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -175,13 +175,13 @@ def test_cpus_by_annotation_do_not_enter_where_the_kubelet_gives_cpus_out_itself
 
 
 @pytest.mark.parametrize("tree", ["systemd-v2-crio-numa", "vendor-v1-bvt"])
-@pytest.mark.parametrize("told", list(Driver))
+@pytest.mark.parametrize("driver", list(Driver))
 def test_a_kubelet_that_takes_its_driver_from_the_runtime_is_read_whatever_its_configuration_says(
-    tmp_path: Path, tree: str, told: Driver
+    tmp_path: Path, tree: str, driver: Driver
 ) -> None:
     at = grown(tree, tmp_path)
     reader = KubeletTreeReader(
-        Hierarchy(at / "cgroup"), EnforcerSettings(proc_root=str(at / "proc")), KubeletConfig(cgroup_driver=told)
+        Hierarchy(at / "cgroup"), EnforcerSettings(proc_root=str(at / "proc")), KubeletConfig(cgroup_driver=driver)
     )
     with contextlib.closing(reader):
         observation = reader.read(AgentInputs(), frozenset())

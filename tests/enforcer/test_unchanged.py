@@ -13,7 +13,7 @@ from cotenant.enforcer.contract import KubeQos, MemoryUse, PodReading, Strategy
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.memory_qos import MemoryProtection
 from cotenant.enforcer.strategies.unchanged import Unchanged
-from tests.enforcer.readings import EVERY_KNOB, MIB, container, node, pod, policy, seen
+from tests.enforcer.readings import EVERY_KNOB, MIB, container, node, observation_of, pod, policy
 
 NODE = node()
 POLICIES = [
@@ -40,7 +40,7 @@ a_tick = st.tuples(
 
 
 def reading(name: str, qos: QosClass, count: int, *rest: Any) -> PodReading:
-    size, there, broken, used = rest
+    size, present, broken, used = rest
     amounts = {"cpu": 100 * size, "memory": 64 * MIB * size}
     amounts |= {"kubernetes.io/batch-cpu": 100 * size, "kubernetes.io/batch-memory": 32 * MIB * size}
     memory = MemoryUse(used * MIB, used * MIB)
@@ -48,8 +48,8 @@ def reading(name: str, qos: QosClass, count: int, *rest: Any) -> PodReading:
     notes = {"koordinator.sh/memoryQOS": "{"} if broken else {}
     kube = KubeQos.BEST_EFFORT if qos is QosClass.BE else KubeQos.BURSTABLE
     pod_reading = pod(name, *inside, qos=qos, kube=kube, annotations=notes)
-    containers = tuple(c if there & 2 else replace(c, group=None) for c in pod_reading.containers)
-    return replace(pod_reading, group=pod_reading.group if there & 1 else None, containers=containers)
+    containers = tuple(c if present & 2 else replace(c, group=None) for c in pod_reading.containers)
+    return replace(pod_reading, group=pod_reading.group if present & 1 else None, containers=containers)
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,8 +58,8 @@ def test_kept_answers_are_those_of_a_strategy_that_just_started(ticks: list[Any]
     running: list[Strategy[Any]] = [BeTotals(), MemoryProtection()]
     states = [strategy.initial() for strategy in running]
     for number, (pods, of, all_knobs, twice) in enumerate(ticks):
-        observed = seen(
-            *(reading(*one) for one in pods),
+        observed = observation_of(
+            *(reading(*arguments) for arguments in pods),
             machine=NODE,
             at=float(number),
             supported=EVERY_KNOB if all_knobs else frozenset(),
@@ -74,19 +74,19 @@ def test_kept_answers_are_those_of_a_strategy_that_just_started(ticks: list[Any]
 
 def test_an_answer_is_worked_out_once_and_forgotten_with_its_pod() -> None:
     texts: list[str] = []
-    known: Unchanged[str] = Unchanged()
+    unchanged: Unchanged[str] = Unchanged()
 
-    def answer(one: PodReading) -> str:
-        texts.append(one.spec.name)
-        return one.spec.name
+    def answer(pod_reading: PodReading) -> str:
+        texts.append(pod_reading.spec.name)
+        return pod_reading.spec.name
 
     a, b = reading("a", QosClass.LS, 1, 1, 3, False, 1), reading("b", QosClass.LS, 1, 1, 3, False, 1)
-    assert [text for _, text in known.each([a, b], (1,), answer)] == ["a", "b"]
-    assert [text for _, text in known.each([b, a], (1,), answer)] == ["b", "a"]
+    assert [text for _, text in unchanged.each([a, b], (1,), answer)] == ["a", "b"]
+    assert [text for _, text in unchanged.each([b, a], (1,), answer)] == ["b", "a"]
     assert texts == ["a", "b"]
-    known.each([a], (1,), answer)
-    known.each([a, b], (1,), answer)
+    unchanged.each([a], (1,), answer)
+    unchanged.each([a, b], (1,), answer)
     assert texts == ["a", "b", "b"]
-    known.each([a, b], (2,), answer)
-    known.each([replace(a, group=None)], (2,), answer)
+    unchanged.each([a, b], (2,), answer)
+    unchanged.each([replace(a, group=None)], (2,), answer)
     assert texts == ["a", "b", "b", "a", "b", "a"]

@@ -14,7 +14,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation
 from cotenant.enforcer.report.usage import UsageHistory, node_metric, own_object
-from tests.enforcer.readings import GIB, node, pod, seen
+from tests.enforcer.readings import GIB, node, observation_of, pod
 
 POLICY = CollectPolicy(aggregate_seconds=60, durations_seconds=(60, 120))
 
@@ -29,13 +29,13 @@ def at(second: float, millicores: float | None, web: float | None = 300.0) -> Ob
         memory=MemoryUse(2 * GIB, GIB),
         priority_class=PriorityClass.PROD,
     )
-    return seen(reading, machine=node(4, millicores), at=second)
+    return observation_of(reading, machine=node(4, millicores), at=second)
 
 
-def told(usage: UsageHistory, last: Observation, policy: CollectPolicy = POLICY) -> dict[str, Any]:
-    made = node_metric(last, usage, policy)
-    assert made is not None and made.subresource == "status"
-    status: dict[str, Any] = made.body["status"]
+def status_of(usage: UsageHistory, last: Observation, policy: CollectPolicy = POLICY) -> dict[str, Any]:
+    metric_request = node_metric(last, usage, policy)
+    assert metric_request is not None and metric_request.subresource == "status"
+    status: dict[str, Any] = metric_request.body["status"]
     return status
 
 
@@ -43,7 +43,7 @@ def test_usage_is_the_mean_of_the_window_and_the_system_has_the_rest() -> None:
     usage = UsageHistory(120)
     for second in range(60):
         usage.take(at(second, 1000.0 + 10 * (second % 2)))
-    status = told(usage, at(59, 1000.0))
+    status = status_of(usage, at(59, 1000.0))
     # Half of the samples are 1000, half 1010; the pod uses 300 of it, and 1 of the 4 GiB that are taken.
     assert status["nodeMetric"]["nodeUsage"]["resources"] == {"cpu": "1005m", "memory": str(4 * GIB)}
     assert status["nodeMetric"]["systemUsage"]["resources"] == {"cpu": "705m", "memory": str(3 * GIB)}
@@ -62,9 +62,9 @@ def test_what_is_written_is_read_by_the_manager_as_it_was_meant() -> None:
     usage = UsageHistory()
     for second in range(30):
         usage.take(at(second, 1000.0))
-    made = node_metric(at(29, 1000.0), usage, POLICY)
-    assert made is not None
-    read = NodeMetric.parse(made.body)
+    metric_request = node_metric(at(29, 1000.0), usage, POLICY)
+    assert metric_request is not None
+    read = NodeMetric.parse(metric_request.body)
     assert (read.node, read.notes) == ("n1", ())
     assert read.update_seconds == 1.7e9 + 29
     assert read.node_usage == {Resource.CPU: 1000, Resource.MEMORY: 4 * GIB}
@@ -75,7 +75,7 @@ def test_a_window_is_told_once_its_samples_span_more_than_half_of_it() -> None:
     usage = UsageHistory()
     for second in range(45):
         usage.take(at(second, float(second)))
-    status = told(usage, at(44, 44.0))
+    status = status_of(usage, at(44, 44.0))
     # 44 s are more than half of a minute, not of two.
     windows = status["nodeMetric"]["aggregatedNodeUsages"]
     assert [window["duration"] for window in windows] == ["1m0s"]
@@ -94,13 +94,13 @@ def test_a_pod_whose_cpu_is_not_known_yet_is_told_with_its_memory_alone() -> Non
     usage = UsageHistory()
     for second in range(3):
         usage.take(at(second, 500.0, web=None))
-    assert told(usage, at(2, 500.0))["podsMetric"][0]["podUsage"]["resources"] == {"memory": str(GIB)}
+    assert status_of(usage, at(2, 500.0))["podsMetric"][0]["podUsage"]["resources"] == {"memory": str(GIB)}
 
 
 def test_the_system_never_uses_less_than_nothing() -> None:
     usage = UsageHistory()
     usage.take(at(0, 100.0, web=300.0))
-    assert told(usage, at(0, 100.0))["nodeMetric"]["systemUsage"]["resources"]["cpu"] == "0m"
+    assert status_of(usage, at(0, 100.0))["nodeMetric"]["systemUsage"]["resources"]["cpu"] == "0m"
 
 
 def test_old_samples_and_pods_that_left_are_forgotten() -> None:
@@ -152,7 +152,7 @@ def test_percentiles_are_of_the_nearest_rank(values: list[int]) -> None:
     usage = UsageHistory()
     for second, value in enumerate(values):
         usage.take(at(second, float(value)))
-    found = told(usage, at(len(values), 0.0))["nodeMetric"]["aggregatedNodeUsages"][0]["usage"]
-    named = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
-    wanted = {name: f"{int(np.percentile(values, p, method='inverted_cdf'))}m" for name, p in named.items()}
-    assert {name: found[name]["resources"]["cpu"] for name in named} == wanted
+    usage_of = status_of(usage, at(len(values), 0.0))["nodeMetric"]["aggregatedNodeUsages"][0]["usage"]
+    percents = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+    expected = {name: f"{int(np.percentile(values, p, method='inverted_cdf'))}m" for name, p in percents.items()}
+    assert {name: usage_of[name]["resources"]["cpu"] for name in percents} == expected

@@ -49,7 +49,7 @@ def test_it_waits_as_long_as_the_agent_lives_and_gives_back_when_it_was_killed(
 ) -> None:
     process = agent(subtree, tmp_path)
     hierarchy, now = subtree.hierarchy(), [0.0]
-    told: list[Any] = []
+    batches: list[Any] = []
     beats = [(tmp_path / "agent.lock").stat().st_mtime_ns]
 
     def wait(seconds: float) -> bool:
@@ -58,14 +58,14 @@ def test_it_waits_as_long_as_the_agent_lives_and_gives_back_when_it_was_killed(
         if now[0] <= 100:
             wait_for(lambda: (tmp_path / "agent.lock").stat().st_mtime_ns != beats[-1])
             beats.append((tmp_path / "agent.lock").stat().st_mtime_ns)
-            assert told == []
+            assert batches == []
         elif process.poll() is None:
             process.send_signal(signal.SIGKILL)
             process.wait()
         return now[0] > 300
 
-    watch(WatchedAgent(tmp_path, "b", 40.0), hierarchy, wait, told.append, lambda: now[0])
-    assert [[done.outcome for done in batch] for batch in told] == [["restored"]]
+    watch(WatchedAgent(tmp_path, "b", 40.0), hierarchy, wait, batches.append, lambda: now[0])
+    assert [[done.outcome for done in batch] for batch in batches] == [["restored"]]
     assert hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
 

@@ -61,19 +61,19 @@ def test_a_batch_pod_is_read_with_its_class_its_amounts_and_its_container() -> N
     )
     assert (pod.priority, pod.sub_priority, pod.owner, pod.created_seconds) == (5500, 17, ("Job", "etl"), 100.0)
     # batch-cpu is whole millicores, batch-memory bytes: 1 Gi = 2**30. What is no quantity is left out.
-    wanted = ContainerSpec(
+    container = ContainerSpec(
         "main",
         "abc123",
         running=True,
         requests={"kubernetes.io/batch-cpu": 1500, "kubernetes.io/batch-memory": 2**30},
         limits={"kubernetes.io/batch-cpu": 2000},
     )
-    assert pod.containers == (wanted,)
+    assert pod.containers == (container,)
 
 
-@pytest.mark.parametrize(("named", "claims"), [(None, False), ([], False), ([{"name": "core"}], True)])
-def test_a_pod_that_names_resource_claims_is_known_by_it(named: list[object] | None, claims: bool) -> None:
-    body = {**BATCH_POD, "spec": {**BATCH_POD["spec"], "resourceClaims": named}}
+@pytest.mark.parametrize(("claims_field", "claims"), [(None, False), ([], False), ([{"name": "core"}], True)])
+def test_a_pod_that_names_resource_claims_is_known_by_it(claims_field: list[object] | None, claims: bool) -> None:
+    body = {**BATCH_POD, "spec": {**BATCH_POD["spec"], "resourceClaims": claims_field}}
     assert pod_of(read(body)).claims is claims
 
 
@@ -103,7 +103,7 @@ def test_a_cpu_request_that_is_no_quantity_names_the_container() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "limits", "wanted"),
+    ("requests", "limits", "qos"),
     [
         ({}, {}, KubeQos.BEST_EFFORT),
         ({"kubernetes.io/batch-cpu": 5}, {}, KubeQos.BEST_EFFORT),
@@ -114,9 +114,9 @@ def test_a_cpu_request_that_is_no_quantity_names_the_container() -> None:
     ],
 )
 def test_without_a_told_class_kubernetes_rule_decides(
-    requests: dict[str, int], limits: dict[str, int], wanted: KubeQos
+    requests: dict[str, int], limits: dict[str, int], qos: KubeQos
 ) -> None:
-    assert kube_qos("", [ContainerSpec("c", requests=requests, limits=limits)]) is wanted
+    assert kube_qos("", [ContainerSpec("c", requests=requests, limits=limits)]) is qos
 
 
 @pytest.mark.parametrize("text", ["containerd://../x", "docker://a/b", "cri-o://a\x00", "c" * 129])

@@ -49,14 +49,14 @@ def agent_files(plane: ControlPlane, node: str, folder: Path) -> AccountFiles:
     }
     live = api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
     bound = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": live["metadata"]["uid"]}
-    asked = {
+    token_request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",
         "spec": {"audiences": ["https://kubernetes.default.svc"], "boundObjectRef": bound},
     }
-    answer = api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token", asked)
+    response = api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token", token_request)
     token = folder / f"{name}.token"
-    token.write_text(answer["status"]["token"])
+    token.write_text(response["status"]["token"])
     return AccountFiles(str(token), str(plane.authority.certificate), plane.server)
 
 

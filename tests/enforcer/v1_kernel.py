@@ -88,7 +88,7 @@ class V1Kernel:
         for write in writes:
             self.write(write.path, write.knob, write.value)
 
-    def seen(self, usage: int = 0) -> Observation:
+    def observation(self, usage: int = 0) -> Observation:
         """As the observer reads it: idle cgroups show no shares."""
         groups = {path: self._reading(path, usage) for path in LEVELS}
         spec = PodSpec(
@@ -135,13 +135,13 @@ def plan(*wants: Want) -> StrategyPlan:
     return StrategyPlan(wants)
 
 
-def with_memory(seen: Observation, path: CgroupPath, memory: MemoryUse, high: Value) -> Observation:
+def with_memory(observation: Observation, path: CgroupPath, memory: MemoryUse, high: Value) -> Observation:
     """The same with another memory reading of one container."""
-    pod = seen.pods[0]
+    pod = observation.pods[0]
     containers = tuple(
         replace(c, group=replace(c.group, memory=memory, knobs={**c.group.knobs, Knob.MEMORY_HIGH: high}))
         if c.group and c.group.path == path
         else c
         for c in pod.containers
     )
-    return replace(seen, pods=(replace(pod, containers=containers),))
+    return replace(observation, pods=(replace(pod, containers=containers),))

@@ -111,11 +111,11 @@ def node_strategy() -> None:
     from cotenant.enforcer.contract import Knob
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.settings import EnforcerSettings
-    from tests.enforcer.readings import EVERY_KNOB, pod, policy, seen, values
+    from tests.enforcer.readings import EVERY_KNOB, observation_of, pod, policy, values
 
     strategy = next(s for s in strategies(EnforcerSettings()) if s.name == "be-io-weight")
     enabled = policy({"resourceUsedThresholdWithBE": {"enable": True}})
-    observation = seen(pod("batch", qos=QosClass.BE), pod("web"), supported=EVERY_KNOB)
+    observation = observation_of(pod("batch", qos=QosClass.BE), pod("web"), supported=EVERY_KNOB)
     step = strategy.step(observation, enabled, strategy.initial())
     assert values(step.plan, Knob.IO_WEIGHT) == {observation.pods[0].group.path: 10}  # type: ignore[union-attr]
     assert strategy.step(observation, policy({}), None).plan.wants == ()

@@ -97,11 +97,13 @@ class Matrix:
 
     def resize(self, plan: PodPlan) -> None:
         """Ask for what the plan asks for."""
-        containers = [c for c in plan.containers if c.asked is not None]
+        containers = [c for c in plan.containers if c.after_resize is not None]
         for container in containers:
             group = "containers" if container.kind == "main" else "initContainers"
             body = {
-                "spec": {group: [{"name": container.name, "resources": (container.asked or container.granted).body()}]}
+                "spec": {
+                    group: [{"name": container.name, "resources": (container.after_resize or container.granted).body()}]
+                }
             }
             with closing(self.plane.api()) as api:
                 api.patch(f"{self.pods}/{plan.name}/resize", body, "strategic")
@@ -122,7 +124,7 @@ class Matrix:
         conditions = {c["type"]: c.get("reason", "") for c in pod["status"].get("conditions", [])}
         if plan.resize != "InProgress":
             return conditions.get("PodResizePending") == plan.resize
-        limits = {c.name: c.asked.body()["limits"]["cpu"] for c in plan.containers if c.asked}
+        limits = {c.name: c.after_resize.body()["limits"]["cpu"] for c in plan.containers if c.after_resize}
         by_container = statuses(pod)
         done = all(by_container[name]["resources"]["limits"]["cpu"] == cpu for name, cpu in limits.items())
         return done and "PodResizeInProgress" not in conditions

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import binaries
-from tests.enforcer.test_cgroup_v2 import booted, emulated, named, passed
+from tests.enforcer.test_cgroup_v2 import booted, emulated, names_of_tests, passed
 from tests.node.containerd import impossible
 
 pytestmark = [pytest.mark.cluster, pytest.mark.server]
@@ -33,7 +33,7 @@ def test_the_hooks_hold_on_cgroup_v2(containerd_programs: str) -> None:
     tests = GUEST / "runtime_v2.py"
     text = booted(tests, containerd_programs)
     assert "guest-rc=0" in text, text
-    assert passed(text) == named(tests), text
+    assert passed(text) == names_of_tests(tests), text
 
 
 @pytest.mark.soak
@@ -42,4 +42,4 @@ def test_a_pods_own_cpu_holds_on_cgroup_v2_from_its_first_instruction(containerd
     tests = GUEST / "cpuset_runtime_v2.py"
     text = emulated(tests, tmp_path, containerd_programs)
     assert "guest-rc=0" in text, text
-    assert passed(text) == named(tests), text
+    assert passed(text) == names_of_tests(tests), text

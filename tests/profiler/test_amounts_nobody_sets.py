@@ -80,18 +80,18 @@ def test_amounts_are_unknown_only_where_something_shows_that_they_are_set(
     variant: str, url: str, tmp_path: Path
 ) -> None:
     lines, are_lost = VARIANTS[variant]
-    found = scanned(url, variant, tmp_path)
-    gaps = {reason for workload in found.history.inventory.workloads for reason in workload.gaps}
+    scan = scanned(url, variant, tmp_path)
+    gaps = {reason for workload in scan.history.inventory.workloads for reason in workload.gaps}
     assert (Reason.AMOUNTS_UNKNOWN in gaps) is are_lost
-    proposal = found.recommendations.get("shop/Deployment/web/main")
+    proposal = scan.recommendations.get("shop/Deployment/web/main")
     if are_lost:
         assert proposal is None or all(v.action is Action.WITHHELD for v in proposal.values)
         return
     assert proposal is not None
     cpu, memory = (proposal.value(resource, Field.REQUEST) for resource in Resource)
     assert cpu is not None and memory is not None
-    asked = any(line.metric == REQUESTS for line in lines)
+    has_requests = any(line.metric == REQUESTS for line in lines)
     # 200m and 300 MiB are used: more than that is asked for, and less than the 1000m and 1 GiB of now
-    assert (cpu.now, memory.now) == ((1000, 1024 * MIB) if asked else (None, None))
+    assert (cpu.now, memory.now) == ((1000, 1024 * MIB) if has_requests else (None, None))
     assert cpu.amount is not None and 200 <= cpu.amount < 400
     assert memory.amount is not None and 300 * MIB <= memory.amount < 600 * MIB

@@ -32,18 +32,18 @@ def inventory(*pods: Pod) -> Inventory:
     return Inventory("c", START, (), (), pods)
 
 
-def fates(series: Usage[PodContainerRef], known: Inventory) -> Lives:
+def fates(series: Usage[PodContainerRef], known_inventory: Inventory) -> Lives:
     """As of a source without nodes and without a listing of containers."""
     hours = TimeGrid(series.grid.start_seconds, 3600, math.ceil(series.grid.size / 12))
-    return Lives.of(SourceSilence.of_no_node(series.grid, hours), known, {})
+    return Lives.of(SourceSilence.of_no_node(series.grid, hours), known_inventory, {})
 
 
-def by_namespace(series: Usage[PodContainerRef], known: Inventory) -> list[dict[str, Any]]:
-    return coverage(series, known, fates(series, known)).namespace_rows()
+def by_namespace(series: Usage[PodContainerRef], known_inventory: Inventory) -> list[dict[str, Any]]:
+    return coverage(series, known_inventory, fates(series, known_inventory)).namespace_rows()
 
 
-def by_day(series: Usage[PodContainerRef], known: Inventory) -> list[dict[str, Any]]:
-    return coverage(series, known, fates(series, known)).day_rows()
+def by_day(series: Usage[PodContainerRef], known_inventory: Inventory) -> list[dict[str, Any]]:
+    return coverage(series, known_inventory, fates(series, known_inventory)).day_rows()
 
 
 def pod(name: str, start_slot: int, end_slot: int | None = None, kind: str = "Pod") -> Pod:
@@ -53,16 +53,16 @@ def pod(name: str, start_slot: int, end_slot: int | None = None, kind: str = "Po
 
 
 def test_a_namespace_is_covered_by_the_samples_its_containers_had_while_alive() -> None:
-    found = by_namespace(
+    coverage_rows = by_namespace(
         usage({"a/p": [1, NAN, NAN, 1, 1, NAN], "a/q": [NAN, NAN, 2, 2, 2, 2], "b/r": [NAN, 1, 1, 1, 1, 1]}),
         inventory(),
     )
     # a: p lives slots 0..4 with 3 samples, q slots 2..5 with 4: 7 / 9; p's gap is two slots, q's newest slot is 5.
-    assert found == [
+    assert coverage_rows == [
         {"namespace": "a", "series": 2, "coverage": 7 / 9, "longest_gap_seconds": 600, "newest": START + 1800},
         {"namespace": "b", "series": 1, "coverage": 1.0, "longest_gap_seconds": 0, "newest": START + 1800},
     ]
-    assert [row["series"] for row in Table.from_rows(COVERAGE, found).rows()] == [2, 1]
+    assert [row["series"] for row in Table.from_rows(COVERAGE, coverage_rows).rows()] == [2, 1]
 
 
 def test_a_running_pod_that_fell_silent_is_a_gap_up_to_now() -> None:
@@ -86,13 +86,13 @@ def test_a_day_is_silent_where_containers_lived_and_none_was_seen() -> None:
     first[10:14] = [NAN] * 4
     second[100] = NAN
     other = [NAN] * 288 + [1.0] * 288
-    found = by_day(usage({"a/p": first + second, "b/q": other}), inventory())
+    coverage_rows = by_day(usage({"a/p": first + second, "b/q": other}), inventory())
     # Day 1: p lacks 4 of 288. Day 2: p lacks 1 of 2 x 288, but q was seen then: no silence.
-    assert found == [
+    assert coverage_rows == [
         {"day": START, "series": 1, "coverage": 284 / 288, "gap_seconds": 1200},
         {"day": START + DAY_SECONDS, "series": 2, "coverage": 575 / 576, "gap_seconds": 0},
     ]
-    assert [row["gap_seconds"] for row in Table.from_rows(COVERAGE_BY_DAY, found).rows()] == [1200, 0]
+    assert [row["gap_seconds"] for row in Table.from_rows(COVERAGE_BY_DAY, coverage_rows).rows()] == [1200, 0]
 
 
 def test_nothing_stored_has_no_coverage() -> None:
@@ -118,7 +118,7 @@ def test_a_slow_count_of_slot_after_slot_agrees(
     )
     ends = [None if length is None else start + length for start, length in lives]
     pods = inventory(*(pod(n, start, end, kind) for n, (start, _), end in zip(names, lives, ends, strict=True)))
-    alive = seen = longest = 0
+    alive = measured = longest = 0
     due_by_slot = np.zeros(12)
     for row, (start, length) in zip(values, lives, strict=True):
         slots = [k for k in range(12) if not np.isnan(row[k])]
@@ -131,12 +131,12 @@ def test_a_slow_count_of_slot_after_slot_agrees(
         for k in range(first, stop):
             alive += 1
             due_by_slot[k] += 1
-            seen += k in slots
+            measured += k in slots
             run = 0 if k in slots else run + 1
             longest = max(longest, run)
     counted = coverage(block, pods, fates(block, pods))
     assert [(r["coverage"], r["longest_gap_seconds"]) for r in counted.namespace_rows()] == (
-        [(seen / alive, longest * 300)] if alive else []
+        [(measured / alive, longest * 300)] if alive else []
     )
     assert counted.due_by_slot.tolist() == counted.lived_by_slot.tolist() == due_by_slot.tolist()
     assert counted.seen_by_slot.tolist() == np.isfinite(values).sum(axis=0).tolist()

@@ -48,33 +48,33 @@ def history(start: int, end: int, folder: Path) -> Path:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("options", [(), ("--query.auto-downsampling",)], ids=["as-installed", "auto-downsampling"])
-@pytest.mark.parametrize("gone", [True, False], ids=["older-samples-gone", "all-samples-there"])
+@pytest.mark.parametrize("are_samples_gone", [True, False], ids=["older-samples-gone", "all-samples-there"])
 def test_a_thanos_that_downsamples_gives_the_samples_it_has(
-    options: tuple[str, ...], gone: bool, tmp_path: Path
+    options: tuple[str, ...], are_samples_gone: bool, tmp_path: Path
 ) -> None:
     needing.thanos()
-    whole, late = tmp_path / "whole", tmp_path / "late"
-    whole.mkdir()
+    all_of_it, late = tmp_path / "whole", tmp_path / "late"
+    all_of_it.mkdir()
     late.mkdir()
-    start = RAW_START if gone else 0
-    data = history(0, END, whole), history(start, END, late)
+    start = RAW_START if are_samples_gone else 0
+    data = history(0, END, all_of_it), history(start, END, late)
     with thanos_over_bucket(tmp_path, data[:1], data[1:], *options) as querier:
         store = store_in(tmp_path / "store")
         record = pulled(store, END, ProfilerSettings(window_days=3, prometheus=PrometheusSettings(url=querier.url)))
     texts = [note for note in record.notes if "downsampled" in note]
-    assert len(texts) == (1 if gone else 0)
+    assert len(texts) == (1 if are_samples_gone else 0)
     # Read by its samples; left to itself, Thanos answers a question of hourly steps from values of 5 minutes.
     assert {scrape.interval_seconds for scrape in record.scrapes} == {30}
     grid = TimeGrid.from_span(END - 3 * DAY_SECONDS, END, 300)
-    days = 1 if gone else 3
+    days = 1 if are_samples_gone else 3
     for signal, highest in (
         # A minute and a half holds the half minute of 2 cores: (0.5 x 2 + 1 x 0.2) / 1.5 = 0.8 core and more.
         (Signal.CPU_USAGE_MAX, 800.0),
         (Signal.MEMORY_WORKING_SET_MAX, 5e8),
     ):
         (values,) = store.read(signal, grid).values
-        known = int(np.isfinite(values).sum())
-        assert days * 288 - 8 <= known <= days * 288 + 8, signal
+        finite = int(np.isfinite(values).sum())
+        assert days * 288 - 8 <= finite <= days * 288 + 8, signal
         assert np.nanmax(values) >= highest, signal
 
 
@@ -116,7 +116,7 @@ def answering(raw_start: int, downsampled_start: int, refuse: bool = False) -> I
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("raw_days", "downsampled_days", "said", "looks"),
+    ("raw_days", "downsampled_days", "is_noted", "looks"),
     [
         # Days before the end from which on there are samples, and values of five minutes.
         (3, 3, False, 0),  # all of the window
@@ -128,7 +128,7 @@ def answering(raw_start: int, downsampled_start: int, refuse: bool = False) -> I
     ],
 )
 def test_the_day_before_the_first_samples_is_looked_at_once(
-    raw_days: int, downsampled_days: int, said: bool, looks: int
+    raw_days: int, downsampled_days: int, is_noted: bool, looks: int
 ) -> None:
     start = END - 3 * DAY_SECONDS
     with answering(END - raw_days * DAY_SECONDS, END - downsampled_days * DAY_SECONDS) as (client, texts):
@@ -136,7 +136,7 @@ def test_the_day_before_the_first_samples_is_looked_at_once(
         _, scrapes = reader.read(start, END, 60, NamespaceShard())
     # END is the 19th of November.
     moment = f"before 2026-11-{19 - raw_days} 00:00 UTC the server has only values of 5 minutes"
-    assert [note.startswith(moment) for note in reader.notes] == [True] * said
+    assert [note.startswith(moment) for note in reader.notes] == [True] * is_noted
     assert texts.count("300s") == looks
     assert set(texts) <= {"0s", "300s"}
     # A sample each 30 s: 120 in an hour.

@@ -80,9 +80,9 @@ def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
     with pytest.raises(SourceError):
         lanes(dead, ["n1"], END - 600, END)
     history = EnforcementHistory((AgentAction(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
-    kept = with_lanes(history, dead, Retention(END))
-    assert kept.acts == history.acts and kept.lanes == ()
-    assert "CPU usage over time is not available" in kept.gathering.notes[0]
+    without_answer = with_lanes(history, dead, Retention(END))
+    assert without_answer.acts == history.acts and without_answer.lanes == ()
+    assert "CPU usage over time is not available" in without_answer.gathering.notes[0]
 
 
 def test_a_node_s_name_is_text_in_the_question(server: Server) -> None:

@@ -42,8 +42,8 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield (tmp_path / "store").as_uri()
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(app, words, obj=CliSession(providers=PROVIDERS))
+def run(*argv: str) -> Result:
+    return CliRunner().invoke(app, argv, obj=CliSession(providers=PROVIDERS))
 
 
 def log_of(folder: Path, *, dry_run: bool = False, node: str = "n1") -> Path:
@@ -69,8 +69,8 @@ def test_an_agent_s_log_is_imported_once(tmp_path: Path, url: str) -> None:
     log = log_of(tmp_path / "a")
     for _ in range(2):
         assert run("import", str(log), "--store", url).exit_code == 0
-    found = acts(url)
-    assert [(r["node"], r["reason"], r["mode"]) for r in found] == [("n1", "Suppressed", "real")] * 3
+    imported = acts(url)
+    assert [(r["node"], r["reason"], r["mode"]) for r in imported] == [("n1", "Suppressed", "real")] * 3
     gathering = Store(url, "default").read_document("enforcement", Gathering)
     assert gathering is not None and (gathering.agents, gathering.sources) == (1, ("import of actions.jsonl",))
 
@@ -150,8 +150,8 @@ def test_the_list_has_the_page_s_rows_under_the_page_s_filters(tmp_path: Path, u
     snapshot = source.snapshot()
     from cotenant.base.tables import filters
 
-    wanted = snapshot.rows(ENFORCEMENT.name, filters.parse("mode=real&sort=time", ENFORCEMENT))
-    expected = list(snapshot.tables[ENFORCEMENT.name].take(wanted).rows())
+    row_numbers = snapshot.rows(ENFORCEMENT.name, filters.parse("mode=real&sort=time", ENFORCEMENT))
+    expected = list(snapshot.tables[ENFORCEMENT.name].take(row_numbers).rows())
     assert [row["id"] for row in (rows["rows"] if isinstance(rows, dict) else rows)] == [row["id"] for row in expected]
 
 

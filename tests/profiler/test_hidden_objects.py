@@ -124,9 +124,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def asked(found: Found, workload: str, resource: Resource = Resource.MEMORY) -> int | str:
+def request_of(scan: Found, workload: str, resource: Resource = Resource.MEMORY) -> int | str:
     """The proposed request, or why there is none."""
-    value = found.recommendations[f"{workload}/main"].value(resource, Field.REQUEST)
+    value = scan.recommendations[f"{workload}/main"].value(resource, Field.REQUEST)
     assert value is not None
     return value.amount if value.amount is not None else value.reason.value
 
@@ -161,19 +161,19 @@ LOW = int(300 * MIB * 1.15)
 def test_objects_that_are_not_shown_are_none_only_where_that_is_known(
     variant: str, web: int | str, api: int | str, says: str, url: str, tmp_path: Path
 ) -> None:
-    found = scanned(url, variant, tmp_path)
+    scan = scanned(url, variant, tmp_path)
     for workload, meant in (("shop/Deployment/web", web), ("pay/Deployment/api", api)):
-        amount = asked(found, workload)
+        amount = request_of(scan, workload)
         assert amount == (pytest.approx(meant, rel=0.05) if isinstance(meant, int) else meant), workload
-    noted = [note for note in found.history.inventory.notes if "LimitRanges" in note or "autoscalers" in note]
+    noted = [note for note in scan.history.inventory.notes if "LimitRanges" in note or "autoscalers" in note]
     assert bool(noted) == bool(says)
     assert says in "\n".join(noted)
 
 
 def test_what_no_autoscaler_can_scale_is_proposed_where_autoscalers_are_left_out(url: str, tmp_path: Path) -> None:
-    found = scanned(url, "autoscalers left out", tmp_path)
-    assert asked(found, "shop/DaemonSet/logs") == pytest.approx(LOW, rel=0.05)
-    assert asked(found, "shop/StatefulSet/db") == Reason.AUTOSCALER_UNKNOWN
+    scan = scanned(url, "autoscalers left out", tmp_path)
+    assert request_of(scan, "shop/DaemonSet/logs") == pytest.approx(LOW, rel=0.05)
+    assert request_of(scan, "shop/StatefulSet/db") == Reason.AUTOSCALER_UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_what_no_autoscaler_can_scale_is_proposed_where_autoscalers_are_left_out
 def test_annotations_hold_as_they_were_last_told_in_the_window(
     variant: str, days: int, amount: int, url: str, tmp_path: Path
 ) -> None:
-    found = scanned(url, variant, tmp_path, days)
-    assert asked(found, "shop/Deployment/web") == pytest.approx(amount, rel=0.05)
+    scan = scanned(url, variant, tmp_path, days)
+    assert request_of(scan, "shop/Deployment/web") == pytest.approx(amount, rel=0.05)
     if days > 1:
-        assert "kube_deployment_annotations: no series now" in found.notes
-        assert "2026-11-17" in found.notes  # two days before START, of 19 November
+        assert "kube_deployment_annotations: no series now" in scan.notes
+        assert "2026-11-17" in scan.notes  # two days before START, of 19 November
         # created since then, or never told of: unknown
-        assert asked(found, "pay/Deployment/api") == Reason.ANNOTATIONS_UNKNOWN
+        assert request_of(scan, "pay/Deployment/api") == Reason.ANNOTATIONS_UNKNOWN
 
 
 @pytest.mark.parametrize(

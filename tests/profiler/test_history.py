@@ -91,16 +91,16 @@ def test_a_hole_is_asked_again_until_it_is_filled_or_too_old() -> None:
 @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6), st.integers(0, 900))
 def test_however_often_one_pulls_every_slot_of_the_window_is_asked(pauses: list[int], overlap: int) -> None:
     chosen = ProfilerSettings(window_days=1, overlap_seconds=overlap)
-    state, now, asked = PullState(), NOW, {signal: set[int]() for signal in Signal}
+    state, now, queried = PullState(), NOW, {signal: set[int]() for signal in Signal}
     for pause in pauses:
         now += pause
         spans = spans_to_pull(now, state, chosen)
         for signal in Signal:
-            asked[signal] |= asked_slots(spans, signal)
+            queried[signal] |= asked_slots(spans, signal)
         state = finished(state, spans)
     for signal in Signal:
         step = signal.spec.step_seconds
-        assert asked[signal] >= set(range(-(-(now - DAY_SECONDS) // step) * step, now // step * step, step))
+        assert queried[signal] >= set(range(-(-(now - DAY_SECONDS) // step) * step, now // step * step, step))
 
 
 def pod(name: str, start: int = NOW - 7200, end: int | None = None) -> Pod:
@@ -177,9 +177,9 @@ def test_a_pod_that_is_told_of_no_more_runs_on_while_it_uses_something(minutes: 
 
     def seen(until: int) -> Sightings:
         values = np.full((2, (until - start) // 300), 5, np.float32)
-        found, grid = Sightings(), TimeGrid(start, 300, values.shape[1])
-        found.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
-        return found
+        sightings, grid = Sightings(), TimeGrid(start, 300, values.shape[1])
+        sightings.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
+        return sightings
 
     once = with_history(merge_inventories(stored, scan, NOW - DAY_SECONDS), seen(NOW))
     # it may have been deleted a minute ago: an earlier scan has to have missed it
@@ -187,10 +187,10 @@ def test_a_pod_that_is_told_of_no_more_runs_on_while_it_uses_something(minutes: 
     later = inventory(NOW + 60 * minutes, pod("web-1"))
     twice = with_history(merge_inventories(once, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
     again = with_history(merge_inventories(twice, later, NOW - DAY_SECONDS), seen(NOW + 60 * minutes))
-    for found in (twice, again):
-        assert {p.name: p.running for p in found.pods} == {"web-1": True, "web-2": minutes == 60}
-        assert [w.replicas for w in found.workloads] == [1 + (minutes == 60)]
-        assert any("no longer reports" in note for note in unnamed_notes(found)) == (minutes == 60)
+    for sightings in (twice, again):
+        assert {p.name: p.running for p in sightings.pods} == {"web-1": True, "web-2": minutes == 60}
+        assert [w.replicas for w in sightings.workloads] == [1 + (minutes == 60)]
+        assert any("no longer reports" in note for note in unnamed_notes(sightings)) == (minutes == 60)
 
 
 def usage(signal: Signal, start: int, values: list[float]) -> tuple[Signal, Usage[PodContainerRef]]:
@@ -200,16 +200,16 @@ def usage(signal: Signal, start: int, values: list[float]) -> tuple[Signal, Usag
 
 def test_usage_tells_when_a_gone_pod_lived_what_it_asked_for_and_what_befell_it() -> None:
     start, nan = NOW // 3600 * 3600 - 7200, np.nan
-    seen = Sightings()
-    seen.add([usage(Signal.CPU_USAGE_MEAN, start, [nan, 5, nan, 7, nan])])
-    seen.add([usage(Signal.MEMORY_LIMIT, start, [1024.0]), usage(Signal.CPU_REQUEST, start, [250.0])])
-    seen.add([usage(Signal.OOM_KILLS, start, [0, 2])])
-    told = with_history(inventory(NOW, pod("web-1", 0, NOW)), seen)
+    sightings = Sightings()
+    sightings.add([usage(Signal.CPU_USAGE_MEAN, start, [nan, 5, nan, 7, nan])])
+    sightings.add([usage(Signal.MEMORY_LIMIT, start, [1024.0]), usage(Signal.CPU_REQUEST, start, [250.0])])
+    sightings.add([usage(Signal.OOM_KILLS, start, [0, 2])])
+    joined = with_history(inventory(NOW, pod("web-1", 0, NOW)), sightings)
     # First value in slot 1, last one in slot 3, which ends at start + 4 x 300.
-    assert [(p.start_seconds, p.end_seconds) for p in told.pods] == [(start + 300, start + 1200)]
-    assert told.workloads[0].containers == (Container("app", {Resource.CPU: 250}, {Resource.MEMORY: 1024}),)
-    assert told.events == (Event(start + 3600, EventKind.OOM_KILL, REF, 1024),)
-    assert with_history(told, seen) == told
+    assert [(p.start_seconds, p.end_seconds) for p in joined.pods] == [(start + 300, start + 1200)]
+    assert joined.workloads[0].containers == (Container("app", {Resource.CPU: 250}, {Resource.MEMORY: 1024}),)
+    assert joined.events == (Event(start + 3600, EventKind.OOM_KILL, REF, 1024),)
+    assert with_history(joined, sightings) == joined
 
 
 @pytest.mark.parametrize(
@@ -225,20 +225,20 @@ def test_usage_tells_when_a_gone_pod_lived_what_it_asked_for_and_what_befell_it(
 def test_the_limit_in_force_at_a_kill_is_that_of_the_hour_before_it(
     limits: list[float], kill: int, in_force: int | None
 ) -> None:
-    start, seen = NOW // 3600 * 3600 - 4 * 3600, Sightings()
+    start, sightings = NOW // 3600 * 3600 - 4 * 3600, Sightings()
     kills = [float(hour == kill) for hour in range(4)]
     # in two blocks, as answers come by day
     for hours in (slice(0, 2), slice(2, 4)):
         begin = start + hours.start * 3600
-        seen.add([usage(Signal.OOM_KILLS, begin, kills[hours]), usage(Signal.MEMORY_LIMIT, begin, limits[hours])])
-    (event,) = with_history(inventory(NOW, pod("web-1")), seen).events
+        sightings.add([usage(Signal.OOM_KILLS, begin, kills[hours]), usage(Signal.MEMORY_LIMIT, begin, limits[hours])])
+    (event,) = with_history(inventory(NOW, pod("web-1")), sightings).events
     assert (event.time_seconds, event.memory_limit_bytes) == (start + kill * 3600, in_force)
 
 
 def test_requests_and_limits_that_are_known_from_samples_alone_are_those_that_were_written() -> None:
-    seen, start = Sightings(), NOW // 3600 * 3600 - 3600
-    seen.add([usage(Signal.MEMORY_LIMIT, start, [1e11]), usage(Signal.MEMORY_REQUEST, start, [512 * 2.0**20])])
-    (workload,) = with_history(inventory(NOW, pod("web-1")), seen).workloads
+    sightings, start = Sightings(), NOW // 3600 * 3600 - 3600
+    sightings.add([usage(Signal.MEMORY_LIMIT, start, [1e11]), usage(Signal.MEMORY_REQUEST, start, [512 * 2.0**20])])
+    (workload,) = with_history(inventory(NOW, pod("web-1")), sightings).workloads
     # float32 holds 100G as 99,999,997,952
     assert workload.containers == (Container("app", {Resource.MEMORY: 2**29}, {Resource.MEMORY: 10**11}),)
 
@@ -246,12 +246,12 @@ def test_requests_and_limits_that_are_known_from_samples_alone_are_those_that_we
 def test_while_kube_state_metrics_is_away_usage_tells_who_runs_and_knowledge_stays() -> None:
     stored = replace(inventory(NOW - 3600, pod("web-1"), pod("web-2")), nodes=(Node("n1", {}, {}),))
     blind = Inventory("c", NOW, (), (), (), notes=("away",))
-    seen = Sightings()
+    sightings = Sightings()
     grid = TimeGrid(NOW // 300 * 300 - 3600, 300, 12)
     refs = (REF, PodContainerRef("shop", "web-2", "app"), PodContainerRef("new", "job-1", "app"))
     values = np.array([[5] * 12, [5] * 3 + [np.nan] * 9, [7] * 12], np.float32)
-    seen.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
-    joined = with_history(by_usage(carried_over(stored, blind, NOW - DAY_SECONDS), seen), seen)
+    sightings.add([(Signal.CPU_USAGE_MEAN, Usage(refs, grid, values, Resource.CPU, Statistic.MEAN))])
+    joined = with_history(by_usage(carried_over(stored, blind, NOW - DAY_SECONDS), sightings), sightings)
     # web-2 was silent for the last 45 minutes; job-1 is known by its usage alone.
     assert {p.name: p.running for p in joined.pods} == {"web-1": True, "web-2": False, "job-1": True}
     assert {(w.ref.kind, w.ref.name): w.replicas for w in joined.workloads} == {
@@ -288,9 +288,12 @@ class Recorded:
             if span.signal in self.broken:
                 yield UsageBlock((), (span,), {span.signal: span.end_seconds})
             elif span.signal in self.usage:
-                held = self.usage[span.signal]
-                first, last = held.grid.index_of(grid.start_seconds), held.grid.index_of(grid.end_seconds)
-                part = replace(held, grid=grid, values=held.values[:, first:last])
+                recorded_usage = self.usage[span.signal]
+                first, last = (
+                    recorded_usage.grid.index_of(grid.start_seconds),
+                    recorded_usage.grid.index_of(grid.end_seconds),
+                )
+                part = replace(recorded_usage, grid=grid, values=recorded_usage.values[:, first:last])
                 yield UsageBlock(((span.signal, part),), (), {span.signal: span.end_seconds})
             else:
                 yield UsageBlock((), (), {span.signal: span.end_seconds})
@@ -373,12 +376,12 @@ def test_a_lost_day_that_the_source_no_longer_has_is_given_up(source: Recorded, 
 
 
 def test_days_past_what_is_kept_go_with_the_next_pull(source: Recorded, tmp_path: Path) -> None:
-    store, kept = Store(f"file://{tmp_path}", "c"), ProfilerSettings(window_days=2, keep_days=3)
-    pull(source, store, kept, FixedClock(NOW - DAY_SECONDS), Silent())
+    store, keeping = Store(f"file://{tmp_path}", "c"), ProfilerSettings(window_days=2, keep_days=3)
+    pull(source, store, keeping, FixedClock(NOW - DAY_SECONDS), Silent())
     days = sorted(p.name for p in day_file(tmp_path, 0).parent.iterdir())
     # Two days back from a quarter past midnight are parts of three days, which are all kept.
     assert len(days) == 3
-    record = pull(source, store, kept, FixedClock(NOW), Silent())
+    record = pull(source, store, keeping, FixedClock(NOW), Silent())
     after = sorted(p.name for p in day_file(tmp_path, 0).parent.iterdir())
     # One day more, so the oldest goes.
     assert (after[:2], len(after)) == (days[1:], 3)

@@ -93,18 +93,18 @@ class Server:
                 start, end = max(span.start_seconds, day * DAY_SECONDS), min(span.end_seconds, (day + 1) * DAY_SECONDS)
                 if end > start:
                     self.asked.append(SignalSpan(span.signal, start, end))
-                    yield UsageBlock(tuple(self.answer(span.signal, start, end)), (), {span.signal: end})
+                    yield UsageBlock(tuple(self.series(span.signal, start, end)), (), {span.signal: end})
 
-    def answer(self, signal: Signal, start: int, end: int) -> Iterator[tuple[Signal, Usage[Any]]]:
+    def series(self, signal: Signal, start: int, end: int) -> Iterator[tuple[Signal, Usage[Any]]]:
         if signal in TRUTH:
-            whole = TRUTH[signal]
+            full_usage = TRUTH[signal]
             grid = TimeGrid.from_span(start, end, signal.spec.step_seconds)
-            first = whole.grid.index_of(grid.start_seconds)
-            values = whole.values[:, first : first + grid.size].copy()
+            first = full_usage.grid.index_of(grid.start_seconds)
+            values = full_usage.values[:, first : first + grid.size].copy()
             values[:, grid.times() + grid.step_seconds > self.until[signal]] = np.nan
-            seen = np.flatnonzero((~np.isnan(values)).any(axis=1))
-            if seen.size:
-                yield signal, replace(whole, grid=grid, values=values).select(seen)
+            with_samples = np.flatnonzero((~np.isnan(values)).any(axis=1))
+            if with_samples.size:
+                yield signal, replace(full_usage, grid=grid, values=values).select(with_samples)
 
     errors = ()
     peak_seconds = 0.0
@@ -153,24 +153,26 @@ def state_of(store: Store) -> PullState:
 
 def contents(store: Store, now: int = NOW) -> dict[Signal, list[tuple[Any, list[float]]]]:
     """Every value of the window, by signal."""
-    found = {}
+    by_signal = {}
     for signal in (*SIGNALS, Signal.NODE_CPU_USAGE_MEAN, Signal.NODE_MEMORY_WORKING_SET_MAX):
         grid = TimeGrid.from_span(now - DAYS * DAY_SECONDS, now, signal.spec.step_seconds)
         usage = store.read(signal, grid)
-        found[signal] = [(r, np.nan_to_num(v, nan=-1).tolist()) for r, v in zip(usage.refs, usage.values, strict=True)]
-    return found
+        by_signal[signal] = [
+            (r, np.nan_to_num(v, nan=-1).tolist()) for r, v in zip(usage.refs, usage.values, strict=True)
+        ]
+    return by_signal
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> BreakingStore:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> BreakingStore:
     """A store after one pull that nothing disturbed."""
     store = BreakingStore(f"file://{tmp_path_factory.mktemp('whole')}", "c")
     pulled(Server(), store)
     return store
 
 
-def test_a_pull_that_nothing_disturbs_tells_of_the_kill_and_the_gone_pod(whole: Store) -> None:
-    inventory = whole.read_inventory()
+def test_a_pull_that_nothing_disturbs_tells_of_the_kill_and_the_gone_pod(undisturbed: Store) -> None:
+    inventory = undisturbed.read_inventory()
     assert inventory is not None
     assert {(e.time_seconds, e.kind, e.subject) for e in inventory.events} == {
         (KILL, EventKind.OOM_KILL, GONE),
@@ -195,25 +197,25 @@ def test_scans_every_hour_know_the_limit_that_was_raised_right_after_a_kill(tmp_
 
 
 def test_a_pull_that_breaks_off_at_its_last_write_adds_the_same_up_on_nodes(
-    whole: BreakingStore, tmp_path: Path
+    undisturbed: BreakingStore, tmp_path: Path
 ) -> None:
     store = BreakingStore(f"file://{tmp_path}", "c")
-    store.breaks_at = whole.writes
+    store.breaks_at = undisturbed.writes
     with pytest.raises(StoreError):
         pulled(Server(), store)
     pulled(Server(), store)
     # from the hour in which api-old went on, n1 has what api-0 uses alone: 436 at the first of its slots, not 436 + 136
-    assert contents(store) == contents(whole)
-    assert contents(whole)[Signal.NODE_CPU_USAGE_MEAN][0][1][236] == 436
+    assert contents(store) == contents(undisturbed)
+    assert contents(undisturbed)[Signal.NODE_CPU_USAGE_MEAN][0][1][236] == 436
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(st.data())
 def test_wherever_pulls_break_off_the_last_one_ends_as_a_single_one_does(
-    whole: BreakingStore, data: st.DataObject
+    undisturbed: BreakingStore, data: st.DataObject
 ) -> None:
-    breaks = data.draw(st.lists(st.integers(1, whole.writes), min_size=1, max_size=3), label="breaks at writes")
+    breaks = data.draw(st.lists(st.integers(1, undisturbed.writes), min_size=1, max_size=3), label="breaks at writes")
     with tempfile.TemporaryDirectory() as folder:
         store = BreakingStore(f"file://{folder}", "c")
         for at in breaks:
@@ -224,9 +226,9 @@ def test_wherever_pulls_break_off_the_last_one_ends_as_a_single_one_does(
                 continue
         store.breaks_at = 10**9
         pulled(Server(), store)
-        assert store.read_inventory() == whole.read_inventory()
-        assert contents(store) == contents(whole)
-        assert (state_of(store).until, state_of(store).open_spans) == (state_of(whole).until, [])
+        assert store.read_inventory() == undisturbed.read_inventory()
+        assert contents(store) == contents(undisturbed)
+        assert (state_of(store).until, state_of(store).open_spans) == (state_of(undisturbed).until, [])
 
 
 pauses = st.integers(300, 9 * HOUR_SECONDS)
@@ -237,7 +239,7 @@ lags = st.sampled_from([0, 0, 0, 1200, 3 * HOUR_SECONDS, 40 * HOUR_SECONDS])
 @settings(deadline=None, max_examples=10)
 @given(st.lists(st.tuples(pauses, lags, lags, st.booleans()), max_size=5))
 def test_whatever_came_late_is_asked_for_until_it_is_there(
-    whole: Store, turns: list[tuple[int, int, int, bool]]
+    undisturbed: Store, turns: list[tuple[int, int, int, bool]]
 ) -> None:
     """Samples of pods or of kube-state-metrics lag behind and are there later; some pulls ask the wrong server."""
     with tempfile.TemporaryDirectory() as folder:
@@ -253,8 +255,8 @@ def test_whatever_came_late_is_asked_for_until_it_is_there(
             else:
                 pulled(Server(usage_until, state_until), store, now)
         pulled(Server(), store)
-        assert {s: contents(store)[s] for s in SIGNALS} == {s: contents(whole)[s] for s in SIGNALS}
-        inventory, expected = store.read_inventory(), whole.read_inventory()
+        assert {s: contents(store)[s] for s in SIGNALS} == {s: contents(undisturbed)[s] for s in SIGNALS}
+        inventory, expected = store.read_inventory(), undisturbed.read_inventory()
         assert inventory and expected
         assert set(inventory.events) >= set(expected.events)
 
@@ -286,7 +288,7 @@ def test_a_clock_that_is_ahead_costs_nothing(tmp_path: Path, days: int) -> None:
     assert max(state_of(store).until.values()) <= NOW
 
 
-def test_pulls_that_lie_in_the_future_are_asked_for_again(tmp_path: Path, whole: Store) -> None:
+def test_pulls_that_lie_in_the_future_are_asked_for_again(tmp_path: Path, undisturbed: Store) -> None:
     """As an earlier version left it, whose pulls went on to wherever a clock stood."""
     store, ahead = Store(f"file://{tmp_path}", "c"), NOW + 365 * DAY_SECONDS
     pulled(Server(), store)
@@ -296,8 +298,8 @@ def test_pulls_that_lie_in_the_future_are_asked_for_again(tmp_path: Path, whole:
     store.write_inventory(replace(inventory, time_seconds=ahead, events=(), pods=()))
     record = pulled(Server(clock=NOW + 30), store)
     assert any("because a clock was wrong" in note for note in record.notes)
-    assert state_of(store).until == state_of(whole).until
-    assert store.read_inventory() == whole.read_inventory()
+    assert state_of(store).until == state_of(undisturbed).until
+    assert store.read_inventory() == undisturbed.read_inventory()
     again = Server()
     pulled(again, store)
     assert again.asked == []
@@ -305,7 +307,7 @@ def test_pulls_that_lie_in_the_future_are_asked_for_again(tmp_path: Path, whole:
 
 @pytest.mark.parametrize("scanned_since", [True, False], ids=["between two scans", "after the last scan"])
 def test_hours_that_an_earlier_version_lost_to_a_wrong_label_are_asked_for_once(
-    tmp_path: Path, whole: Store, scanned_since: bool
+    tmp_path: Path, undisturbed: Store, scanned_since: bool
 ) -> None:
     """As an earlier version left it: an answer without a sample counted as complete up to its end."""
     store, last = Store(f"file://{tmp_path}", "c"), NOW - 20 * HOUR_SECONDS
@@ -316,10 +318,10 @@ def test_hours_that_an_earlier_version_lost_to_a_wrong_label_are_asked_for_once(
     store.write_document(STATE_DOCUMENT, replace(state, until=until))
     if scanned_since:
         pulled(Server(), store, NOW)
-        assert contents(store) != contents(whole)
+        assert contents(store) != contents(undisturbed)
     store.write_document(STATE_DOCUMENT, replace(state_of(store), silences_asked=False))
     pulled(Server(), store)
-    assert contents(store) == contents(whole)
+    assert contents(store) == contents(undisturbed)
     again = Server()
     pulled(again, store)
     assert again.asked == []

@@ -149,13 +149,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(url: str, tmp_path_factory: pytest.TempPathFactory) -> Found:
+def full_scan(url: str, tmp_path_factory: pytest.TempPathFactory) -> Found:
     """The scan of the whole cluster."""
     return scanned(url, "whole", tmp_path_factory.mktemp("whole"))
 
 
-def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
-    recommendations = whole.recommendations
+def test_the_whole_cluster_is_seen_as_it_is(full_scan: Found) -> None:
+    recommendations = full_scan.recommendations
     replicas = {name: recommendation.replicas for name, recommendation in recommendations.items()}
     # two of web's pods run and two were evicted; the CronJob's second run is under way
     assert replicas == {
@@ -171,10 +171,10 @@ def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
         "shop/StatefulSet/quiet/main": 1,
         "shop/StatefulSet/tiny/main": 1,
     }
-    asked = {
+    requests = {
         name: recommendation.value(Resource.MEMORY, Field.REQUEST) for name, recommendation in recommendations.items()
     }
-    reasons = {name: value.reason for name, value in asked.items() if value}
+    reasons = {name: value.reason for name, value in requests.items() if value}
     for name in ("StatefulSet/db/main", "Deployment/api/proxy"):  # killed at 1 GiB
         assert reasons[f"shop/{name}"] is Reason.OOM_BUMP
     for name in ("Deployment/calm/main", "StatefulSet/quiet/main", "DaemonSet/logs/main", "DaemonSet/nets/main"):
@@ -187,10 +187,10 @@ def test_the_whole_cluster_is_seen_as_it_is(whole: Found) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_not_told_makes_no_proposal_smaller(case: str, url: str, whole: Found, tmp_path: Path) -> None:
-    found = scanned(url, case, tmp_path)
-    truth = whole.recommendations
-    for name, recommendation in found.recommendations.items():
+def test_what_is_not_told_makes_no_proposal_smaller(case: str, url: str, full_scan: Found, tmp_path: Path) -> None:
+    scan = scanned(url, case, tmp_path)
+    truth = full_scan.recommendations
+    for name, recommendation in scan.recommendations.items():
         for value in recommendation.values:
             meant = truth[name].value(value.resource, value.field) if name in truth else None
             if value.action is Action.WITHHELD:
@@ -202,7 +202,7 @@ def test_what_is_not_told_makes_no_proposal_smaller(case: str, url: str, whole: 
                 assert (value.amount or 0) >= (meant.amount or 0), f"{name}: {value} where {meant} is meant"
             assert recommendation.replicas == truth[name].replicas, name
     if case in UNSEEN:
-        (note,) = (note for note in found.history.inventory.notes if note.startswith("annotations of "))
+        (note,) = (note for note in scan.history.inventory.notes if note.startswith("annotations of "))
         assert f"{UNSEEN[case]}s" in note.partition(" are unknown")[0]
 
 

@@ -105,12 +105,12 @@ CASES = {
 def lines(case: Case) -> Iterator[tuple[str, str, int, float]]:
     """(metric, labels, moment, value) of everything that the cluster's server holds."""
     for number, (begin, end) in enumerate(case.days()):
-        kept = "" if not case.anew else f"-{number}"
+        suffix = "" if not case.anew else f"-{number}"
         for node in range(3):
             lasting = not case.off or (case.runs_on and node == 0)
             booted = begin if not number else begin - case.booted
             since = 0 if lasting else booted
-            host = f"n{node}{kept if case.new_nodes else ''}"
+            host = f"n{node}{suffix if case.new_nodes else ''}"
             hash_ = f"{number:05d}" if case.anew else "00000"
             pods: tuple[tuple[str, str, str], ...] = (
                 ("ReplicaSet", "web-7d9f8b6c5d", f"web-7d9f8b6c5d-{hash_[:4]}{node}"),
@@ -134,17 +134,22 @@ def lines(case: Case) -> Iterator[tuple[str, str, int, float]]:
 
 def of_pod(case: Case, pod: tuple[str, str, str, str], at: int, since: int) -> Iterator[tuple[str, str, int, float]]:
     kind, owner, name, host = pod
-    named, moment = f'namespace="shop",pod="{name}"', START + at
-    own = f'{named},container="app"'
+    pod_labels, moment = f'namespace="shop",pod="{name}"', START + at
+    own = f'{pod_labels},container="app"'
     yield "container_cpu_usage_seconds_total", own, moment, (at - since) * MILLICORES / 1000
     yield "container_memory_working_set_bytes", own, moment, 1e8
     if at % 300 >= case.every:
         return
     for metric in case.starts:
         yield metric, own, moment, START + since
-    yield "kube_pod_owner", f'{named},owner_kind="{kind}",owner_name="{owner}",owner_is_controller="true"', moment, 1
-    yield "kube_pod_info", f'{named},node="{host}",created_by_kind="{kind}",created_by_name="{owner}"', moment, 1
-    yield "kube_pod_status_phase", f'{named},phase="Running"', moment, 1
+    yield (
+        "kube_pod_owner",
+        f'{pod_labels},owner_kind="{kind}",owner_name="{owner}",owner_is_controller="true"',
+        moment,
+        1,
+    )
+    yield "kube_pod_info", f'{pod_labels},node="{host}",created_by_kind="{kind}",created_by_name="{owner}"', moment, 1
+    yield "kube_pod_status_phase", f'{pod_labels},phase="Running"', moment, 1
     yield "kube_pod_container_status_restarts_total", own, moment, 0
     yield "kube_pod_container_resource_requests", f'{own},resource="cpu",node="{host}"', moment, 1
     yield "kube_pod_container_resource_requests", f'{own},resource="memory",node="{host}"', moment, 2**30
@@ -218,7 +223,10 @@ def test_a_night_of_the_whole_cluster_is_told_from_an_outage_of_its_source(
     gaps = max(row["gap_seconds"] for row in analysis.coverage.day_rows())
     assert gaps <= case.booted + 900 if case.expected_off else gaps >= HOUR
     amounts = [
-        v.amount for one in analysis.recommendations for v in one.values if v.resource is Resource.CPU and v.amount
+        v.amount
+        for advice in analysis.recommendations
+        for v in advice.values
+        if v.resource is Resource.CPU and v.amount
     ]
     assert case.expected_off is False or all(MILLICORES <= amount < 1000 for amount in amounts)
 
@@ -256,9 +264,9 @@ def test_one_counter_that_went_on_or_one_early_start_is_no_night(signs: Signs, u
 
 
 def test_what_is_filled_later_is_off_no_more(server: Server) -> None:
-    known = OffTimes([NIGHT], [NIGHT])
-    assert known.of((NIGHT,), 0) == known
-    assert known.of((), 0) == OffTimes()
-    assert known.of((), NIGHT.start_seconds + 60) == known  # the window begins in it
+    off_times = OffTimes([NIGHT], [NIGHT])
+    assert off_times.of((NIGHT,), 0) == off_times
+    assert off_times.of((), 0) == OffTimes()
+    assert off_times.of((), NIGHT.start_seconds + 60) == off_times  # the window begins in it
     assert examine(OffTimes(), [NIGHT], object()) == OffTimes()  # a source that cannot tell
     assert not np.any(OffTimes().slots(TimeGrid(0, 300, 12)))

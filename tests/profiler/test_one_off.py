@@ -49,7 +49,7 @@ STAY = {"shop/CronJob/etl", "shop/Deployment/web", "shop/Job/train", "shop/Pod/s
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
+def scan(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Found]:
     with served(tmp_path_factory.mktemp("world"), {"world": WORLD}) as url:
         yield scanned(url, "world", tmp_path_factory.mktemp("store"))
 
@@ -59,18 +59,18 @@ def subject_of(finding: ClusterFinding) -> str:
 
 
 @pytest.mark.prometheus
-def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> None:
-    assert {str(recommendation.container.workload) for recommendation in found.results.recommendations} == STAY
-    assert LEFT_OUT.isdisjoint(map(subject_of, found.results.findings))
-    (note,) = [note for note in found.record.notes if "left out of recommendations" in note]
+def test_nothing_is_said_of_what_is_over_but_how_much_there_is(scan: Found) -> None:
+    assert {str(recommendation.container.workload) for recommendation in scan.results.recommendations} == STAY
+    assert LEFT_OUT.isdisjoint(map(subject_of, scan.results.findings))
+    (note,) = [note for note in scan.record.notes if "left out of recommendations" in note]
     # five bare pods, a Job and a Workflow, of which five are named
     assert "pods without a controller: 5, Jobs without a CronJob: 1, Workflows: 1" in note
     assert "shop/migrate, shop/huge, shop/run-0, shop/run-1, shop/run-2 and 2 more" in note
 
 
 @pytest.mark.prometheus
-def test_their_usage_is_browsed_as_before(found: Found) -> None:
-    owners, _ = workload_totals(found.history)
+def test_their_usage_is_browsed_as_before(scan: Found) -> None:
+    owners, _ = workload_totals(scan.history)
     assert {str(ref) for ref in owners.workloads} == STAY | LEFT_OUT
 
 
@@ -111,22 +111,22 @@ def pod(ended_ago: int | None = None, phase: PodPhase = PodPhase.RUNNING) -> Pod
     ],
 )
 def test_only_what_cannot_run_again_is_over(kind: str, pods: tuple[Pod, ...], replicas: int, is_over: bool) -> None:
-    known = inventory(kind, *pods, replicas=replicas)
-    assert bool(ended_workloads(known)) is is_over
-    assert (without_over(known).workloads == ()) is is_over
-    assert without_over(known).pods == known.pods
-    assert bool(left_out_notes(known)) is is_over
+    pods_inventory = inventory(kind, *pods, replicas=replicas)
+    assert bool(ended_workloads(pods_inventory)) is is_over
+    assert (without_over(pods_inventory).workloads == ()) is is_over
+    assert without_over(pods_inventory).pods == pods_inventory.pods
+    assert bool(left_out_notes(pods_inventory)) is is_over
 
 
 @pytest.mark.parametrize("says", [{"beyond": {Resource.CPU: 500}}, {"idle": ("main",)}])
 def test_a_judgement_is_made_anew_when_a_pods_row_says_something_else(says: dict[str, object]) -> None:
-    known = inventory("Deployment", pod(), replicas=1)
-    known = replace(known, workloads=(Workload(known.workloads[0].ref, 1, (Container("main"),)),))
-    told = replace(known, pod_rows=(PodRow("shop", "x-0", NOW, **says),))  # type: ignore[arg-type]
-    later = replace(told, pod_rows=(replace(told.pod_rows[0], seen_seconds=NOW + 3600),))
+    first = inventory("Deployment", pod(), replicas=1)
+    first = replace(first, workloads=(Workload(first.workloads[0].ref, 1, (Container("main"),)),))
+    second = replace(first, pod_rows=(PodRow("shop", "x-0", NOW, **says),))  # type: ignore[arg-type]
+    later = replace(second, pod_rows=(replace(second.pod_rows[0], seen_seconds=NOW + 3600),))
     grid = TimeGrid.from_span(NOW - 3600, NOW, 300)
     unseen: dict[Signal, SparseUsage[PodContainerRef]] = {
         signal: of_stretches((), grid, (), signal.spec.resource, signal.spec.statistic) for signal in MEASURED
     }
-    facts = [Containers.of(one, unseen, ()).facts.tolist() for one in (known, told, later)]
+    facts = [Containers.of(inventory_then, unseen, ()).facts.tolist() for inventory_then in (first, second, later)]
     assert facts[0] != facts[1] == facts[2]

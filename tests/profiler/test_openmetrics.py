@@ -37,13 +37,13 @@ def dressed(cluster: SyntheticCluster, dress: Dress) -> list[str]:
 
 def points(lines: list[str], metric: str, **labels: str) -> dict[str, list[tuple[int, float]]]:
     """Samples of each series of a metric that carries the labels."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    by_series: dict[str, list[tuple[int, float]]] = {}
     for line in lines:
         if line.startswith(metric + "{") and all(f'{k}="{v}"' in line for k, v in labels.items()):
             series, _, rest = line.rpartition("} ")
             value, moment = rest.split()
-            found.setdefault(series, []).append((int(moment), float(value)))
-    return found
+            by_series.setdefault(series, []).append((int(moment), float(value)))
+    return by_series
 
 
 @pytest.mark.slow
@@ -71,8 +71,8 @@ def test_a_counter_grows_by_the_usage_of_each_slot(cluster: SyntheticCluster) ->
     mean = np.nan_to_num(usage.values[0]).astype(float)
     slots = ((moments - usage.grid.start_seconds) // 300).astype(int)
     k = np.flatnonzero(np.diff(slots) == 1)
-    wanted = 0.3 * (mean[slots[k]] * (1 - share) + mean[slots[k] + 1] * share)
-    assert np.allclose(np.diff(values)[k], wanted, atol=2e-6)
+    expected = 0.3 * (mean[slots[k]] * (1 - share) + mean[slots[k] + 1] * share)
+    assert np.allclose(np.diff(values)[k], expected, atol=2e-6)
 
 
 def test_the_highest_rate_inside_a_slot_is_the_slots_maximum(cluster: SyntheticCluster) -> None:
@@ -80,9 +80,11 @@ def test_the_highest_rate_inside_a_slot_is_the_slots_maximum(cluster: SyntheticC
     # A scrape every 60 s can show at most 5 x the mean, when all of the slot's work falls into one of its five minutes.
     row = int(np.nanargmax(np.nanmean(mean.values, axis=1)))
     pieces = inside(np.nan_to_num(mean.values[row]).astype(float), top.values[row], 5).reshape(-1, 5)
-    known = ~np.isnan(mean.values[row])
-    assert np.allclose(pieces.mean(axis=1)[known], mean.values[row][known], rtol=1e-5)
-    assert np.allclose(pieces.max(axis=1)[known], np.minimum(top.values[row], 5 * mean.values[row])[known], rtol=1e-5)
+    has_mean = ~np.isnan(mean.values[row])
+    assert np.allclose(pieces.mean(axis=1)[has_mean], mean.values[row][has_mean], rtol=1e-5)
+    assert np.allclose(
+        pieces.max(axis=1)[has_mean], np.minimum(top.values[row], 5 * mean.values[row])[has_mean], rtol=1e-5
+    )
 
 
 def test_a_restart_resets_the_counter_or_begins_a_new_series() -> None:
@@ -90,8 +92,8 @@ def test_a_restart_resets_the_counter_or_begins_a_new_series() -> None:
     restart = next(e for e in cluster.inventory.events if e.kind is EventKind.OOM_KILL)
     who = {"pod": restart.subject.pod, "container": restart.subject.container}
     dress = Dress(interval_seconds=300, families=FEW, noise=False)
-    (one,) = points(dressed(cluster, dress), "container_cpu_usage_seconds_total", **who).values()
-    drops = np.array(one)[1:, 0][np.diff(np.array(one)[:, 1]) < 0]
+    (samples,) = points(dressed(cluster, dress), "container_cpu_usage_seconds_total", **who).values()
+    drops = np.array(samples)[1:, 0][np.diff(np.array(samples)[:, 1]) < 0]
     assert any(abs(moment - restart.time_seconds) <= 600 for moment in drops)
     several = points(dressed(cluster, replace(dress, new_ids=True)), "container_cpu_usage_seconds_total", **who)
     assert len(several) == len(drops) + 1
@@ -132,10 +134,10 @@ def test_an_interval_that_does_not_divide_a_slot_is_refused() -> None:
 def ask(url: str, expression: str, moment: int) -> dict[tuple[str, ...], float]:
     """An instant query's answer by (namespace, pod, container)."""
     query = urllib.parse.urlencode({"query": expression, "time": moment})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30) as answer:
-        found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=30) as response:
+        vector: list[dict[str, Any]] = json.load(response)["data"]["result"]
     keys = ("namespace", "pod", "container")
-    return {tuple(one["metric"].get(key, "") for key in keys): float(one["value"][1]) for one in found}
+    return {tuple(sample["metric"].get(key, "") for key in keys): float(sample["value"][1]) for sample in vector}
 
 
 @pytest.mark.slow

@@ -297,27 +297,27 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def asked(found: Found, name: str, resource: Resource = Resource.MEMORY) -> int | str:
-    value = found.recommendations[f"shop/{name}"].value(resource, Field.REQUEST)
+def request_of(scan: Found, name: str, resource: Resource = Resource.MEMORY) -> int | str:
+    value = scan.recommendations[f"shop/{name}"].value(resource, Field.REQUEST)
     assert value is not None
     return value.amount if value.amount is not None else value.reason.value
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_cluster_is_seen_as_it_is_or_what_is_missing_is_the_reason(name: str, url: str, tmp_path: Path) -> None:
-    case, found = CASES[name], scanned(url, name, tmp_path)
+    case, scan = CASES[name], scanned(url, name, tmp_path)
     for container, meant in case.amounts.items():
         right = pytest.approx(meant * MIB, rel=0.03) if isinstance(meant, int) else meant.value
-        assert asked(found, container) == right, container
+        assert request_of(scan, container) == right, container
     for container, replicas in case.replicas.items():
-        assert found.recommendations[f"shop/{container}"].replicas == replicas, container
-    assert case.says in found.notes
+        assert scan.recommendations[f"shop/{container}"].replicas == replicas, container
+    assert case.says in scan.notes
 
 
 def test_the_cpu_of_both_exporters_is_counted_once(url: str, tmp_path: Path) -> None:
-    found = scanned(url, "each core beside the total, by two exporters", tmp_path)
+    scan = scanned(url, "each core beside the total, by two exporters", tmp_path)
     # 200 m in all of the time, by both
-    assert asked(found, "Deployment/web/main", Resource.CPU) == pytest.approx(220, rel=0.05)
+    assert request_of(scan, "Deployment/web/main", Resource.CPU) == pytest.approx(220, rel=0.05)
 
 
 def test_the_doctor_counts_pods_that_run_on_nodes_that_are_not_scraped(url: str) -> None:

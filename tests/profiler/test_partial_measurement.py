@@ -45,18 +45,20 @@ def told_by_the_api(variant: str) -> LiveCluster:
     """The two pods of a variant and their nodes, as the API server lists them."""
     kind = variant.partition("'s pod ")[0] if "'s pod " in variant else "Deployment"
     workload = WorkloadRef("shop", kind, "web")
-    asked = {Resource.CPU: 1000, Resource.MEMORY: GIB}
+    requested = {Resource.CPU: 1000, Resource.MEMORY: GIB}
     names = ("main", "side") if "one container" in variant else ("main",)
     size = {Resource.CPU: 16_000, Resource.MEMORY: 64 * GIB}
-    whole = {resource: amount * len(names) for resource, amount in asked.items()}
+    pod_requests = {resource: amount * len(names) for resource, amount in requested.items()}
     places = ((FIRST, NODE), (SECOND, OTHER))
     return LiveCluster(
         nodes=tuple(Node(name, size, size) for _, name in places),
         pods=tuple(
-            Pod("shop", pod, workload, place, START, requests=whole, phase=PodPhase.RUNNING) for pod, place in places
+            Pod("shop", pod, workload, place, START, requests=pod_requests, phase=PodPhase.RUNNING)
+            for pod, place in places
         ),
         containers={
-            ("shop", pod): tuple(Container(name, asked, {Resource.MEMORY: GIB}) for name in names) for pod, _ in places
+            ("shop", pod): tuple(Container(name, requested, {Resource.MEMORY: GIB}) for name in names)
+            for pod, _ in places
         },
         autoscalers={},
         limit_ranges=(),
@@ -182,9 +184,9 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, b
 def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
     variant: str, api: bool, scans: Callable[[str, bool], Found]
 ) -> None:
-    _, cpu, memory, share, named = VARIANTS[variant]
+    _, cpu, memory, share, phrase = VARIANTS[variant]
     recommendation = next(
-        one for name, one in scans(variant, api).recommendations.items() if name.endswith("/web/main")
+        advice for name, advice in scans(variant, api).recommendations.items() if name.endswith("/web/main")
     )
     for resource, reason in ((Resource.CPU, cpu), (Resource.MEMORY, memory)):
         value = recommendation.value(resource, Field.REQUEST)
@@ -196,5 +198,5 @@ def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
         # an hour of the listing at the edge of a life is not counted: it may be a pod's last one
         assert float(value.inputs["coverage"]) == pytest.approx(share, abs=0.06)
     text = "\n".join(recommendation.notes)
-    assert named in text
-    assert bool(text) is bool(named)
+    assert phrase in text
+    assert bool(text) is bool(phrase)

@@ -144,14 +144,14 @@ def scans(url: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
 
 
 @pytest.fixture
-def found(variant: str, scans: Callable[[str], Found]) -> Found:
+def scan(variant: str, scans: Callable[[str], Found]) -> Found:
     return scans(variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(found: Found, variant: str) -> None:
+def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(scan: Found, variant: str) -> None:
     _, *reasons = VARIANTS[variant]
-    proposal = found.recommendations["shop/Deployment/web/main"]
+    proposal = scan.recommendations["shop/Deployment/web/main"]
     for resource, reason in zip(Resource, reasons, strict=True):
         value = proposal.value(resource, Field.REQUEST)
         assert value is not None
@@ -160,17 +160,17 @@ def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(found: Found, vari
             assert (value.change or 0) < 0
         else:
             assert (value.action, value.reason) == (Action.WITHHELD, reason)
-    assert ("containers show together" in found.notes) is (
+    assert ("containers show together" in scan.notes) is (
         MORE in reasons or variant == "sandboxed" or "the pod works" in variant
     )
     if any(reasons):
-        assert FindingKind.IDLE_WORKLOAD not in {finding.kind for finding in found.results.findings}
+        assert FindingKind.IDLE_WORKLOAD not in {finding.kind for finding in scan.results.findings}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_pods_own_row_is_in_no_sum(found: Found, variant: str) -> None:
+def test_a_pods_own_row_is_in_no_sum(scan: Found, variant: str) -> None:
     lines, *_ = VARIANTS[variant]
-    owners, totals = workload_totals(found.history)
+    owners, totals = workload_totals(scan.history)
     assert [str(ref) for ref in owners.workloads] == ["shop/Deployment/web"]
     # by container and core, of replicas one: what each uses, without the total that some have beside their cores
     own = {
@@ -211,13 +211,13 @@ def test_pods_that_are_scraped_more_rarely_than_others_are_compared_too(tmp_path
     }
     with served(tmp_path, variants) as url:
         for variant in variants:
-            found = scanned(url, variant, tmp_path / variant.replace(" ", "-"))
-            request = found.recommendations["shop/Deployment/web/main"].value(Resource.MEMORY, Field.REQUEST)
+            pod_scan = scanned(url, variant, tmp_path / variant.replace(" ", "-"))
+            request = pod_scan.recommendations["shop/Deployment/web/main"].value(Resource.MEMORY, Field.REQUEST)
             assert request is not None
             # The row of the pod shows 800 MiB where its container shows 200, at any interval.
             reason = SLOW[variant.rsplit(" ", 1)[0]]
             assert (request.action is Action.WITHHELD, request.reason is MORE) == (bool(reason), bool(reason)), variant
-            assert ("containers show together" in found.notes) is bool(reason), variant
+            assert ("containers show together" in pod_scan.notes) is bool(reason), variant
 
 
 def split(shares: Sequence[float], late: int = 0, **label: Sequence[str]) -> list[Line]:
@@ -250,11 +250,11 @@ SPLIT: dict[str, tuple[list[Line], Reason | None, int]] = {
 def test_series_of_one_container_that_count_apart_are_its_parts(tmp_path: Path) -> None:
     with served(tmp_path, {name: lines for name, (lines, _, _) in SPLIT.items()}) as url:
         for variant, (_, reason, millicores) in SPLIT.items():
-            found = scanned(url, variant, tmp_path / variant.replace(" ", "-"))
-            request = found.recommendations["shop/Deployment/web/main"].value(Resource.CPU, Field.REQUEST)
+            pod_scan = scanned(url, variant, tmp_path / variant.replace(" ", "-"))
+            request = pod_scan.recommendations["shop/Deployment/web/main"].value(Resource.CPU, Field.REQUEST)
             assert request is not None
             assert (request.action is Action.WITHHELD, request.reason is MORE) == (bool(reason), bool(reason)), variant
-            beyond = [row.beyond.get(Resource.CPU, 0) for row in found.history.inventory.pod_rows]
+            beyond = [row.beyond.get(Resource.CPU, 0) for row in pod_scan.history.inventory.pod_rows]
             assert max(beyond, default=0) == pytest.approx(millicores, abs=2), variant
 
 
@@ -271,5 +271,5 @@ def test_what_a_pods_row_said_counts_as_long_as_its_history() -> None:
     ):
         for join in (merge_inventories, carried_over):
             assert join(stored, snapshot, START).pod_rows == (meant,)
-        kept: Mapping[bool, tuple[PodRow, ...]] = {True: (), False: snapshot.pod_rows}
-        assert merge_inventories(stored, snapshot, START + 1).pod_rows == kept[not snapshot.pod_rows]
+        expected_rows: Mapping[bool, tuple[PodRow, ...]] = {True: (), False: snapshot.pod_rows}
+        assert merge_inventories(stored, snapshot, START + 1).pod_rows == expected_rows[not snapshot.pod_rows]

@@ -170,9 +170,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def request(found: Found, name: str, resource: Resource) -> int | str | None:
+def request(scan: Found, name: str, resource: Resource) -> int | str | None:
     """The proposed request of a container, or why there is none."""
-    value = found.recommendations[name].value(resource, Field.REQUEST)
+    value = scan.recommendations[name].value(resource, Field.REQUEST)
     assert value is not None
     return value.reason.value if value.action is Action.WITHHELD else value.amount
 
@@ -188,23 +188,23 @@ def request(found: Found, name: str, resource: Resource) -> int | str | None:
 def test_what_is_measured_of_one_resource_alone_is_proposed_of_that_one(
     metric: str, cpu: object, memory: object, url: str, tmp_path: Path
 ) -> None:
-    found = scanned(url, f"{metric} is not there", tmp_path)
-    assert request(found, "shop/Deployment/web/main", Resource.CPU) == cpu
-    assert request(found, "shop/Deployment/web/main", Resource.MEMORY) == memory
-    assert f"without {metric}" in found.notes
+    scan = scanned(url, f"{metric} is not there", tmp_path)
+    assert request(scan, "shop/Deployment/web/main", Resource.CPU) == cpu
+    assert request(scan, "shop/Deployment/web/main", Resource.MEMORY) == memory
+    assert f"without {metric}" in scan.notes
 
 
 @pytest.mark.parametrize("phases", ["", ", no phases"])
 @pytest.mark.parametrize("name", PHASES)
 def test_two_pods_run_whatever_became_of_six_others(name: str, phases: str, url: str, tmp_path: Path) -> None:
-    found = scanned(url, f"{name}{phases}", tmp_path)
-    web = found.recommendations["shop/Deployment/web/main"]
+    scan = scanned(url, f"{name}{phases}", tmp_path)
+    web = scan.recommendations["shop/Deployment/web/main"]
     assert web.replicas == 2
-    on_node = sum(p.requests[Resource.CPU] for p in found.history.inventory.pods if p.running and p.node == "node-1")
+    on_node = sum(p.requests[Resource.CPU] for p in scan.history.inventory.pods if p.running and p.node == "node-1")
     six = 0 if name in ENDED or name == "pending" else 18_000
     if phases and name in ("failed", "completed"):
         six = 18_000  # nothing says that they ended: what may be there holds its place
-        assert "phases of pods are unknown" in found.notes
+        assert "phases of pods are unknown" in scan.notes
     assert on_node == 2_000 + six
     if name in ENDED and not (phases and six):
         # the template is that of the pods that run: 1 core, and not the 3 of those that failed
@@ -212,10 +212,10 @@ def test_two_pods_run_whatever_became_of_six_others(name: str, phases: str, url:
 
 
 def test_a_proposal_rests_on_all_four_pods_or_there_is_none(url: str, tmp_path: Path) -> None:
-    whole = scanned(url, "all named", tmp_path / "whole")
+    all_named = scanned(url, "all named", tmp_path / "whole")
     # the largest of four used 450 MiB, and 15 % on top
-    assert request(whole, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
-    assert "does not report them" not in whole.notes and not whole.history.inventory.unnamed
+    assert request(all_named, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
+    assert "does not report them" not in all_named.notes and not all_named.history.inventory.unnamed
     half = scanned(url, "half named", tmp_path / "half")
     for resource in Resource:
         assert request(half, "shop/Deployment/web/main", resource) == "pods-unnamed"
@@ -224,31 +224,31 @@ def test_a_proposal_rests_on_all_four_pods_or_there_is_none(url: str, tmp_path: 
 
 
 def test_pods_of_a_shard_that_is_silent_run_on_while_they_use_something(url: str, tmp_path: Path) -> None:
-    found = scanned(url, "a shard silent for three hours", tmp_path)
-    web = found.recommendations["shop/Deployment/web/main"]
+    scan = scanned(url, "a shard silent for three hours", tmp_path)
+    web = scan.recommendations["shop/Deployment/web/main"]
     # all four are known by the series index, and all four still use something
     assert web.replicas == 4
-    assert request(found, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
-    assert "2 pods have usage but kube-state-metrics no longer reports them" in found.notes
+    assert request(scan, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
+    assert "2 pods have usage but kube-state-metrics no longer reports them" in scan.notes
 
 
 def test_a_pod_whose_name_tells_nothing_may_be_a_part_of_any_workload_of_its_namespace(
     url: str, tmp_path: Path
 ) -> None:
-    found = scanned(url, "a stranger", tmp_path)
-    assert request(found, "shop/Deployment/web/main", Resource.MEMORY) == "pods-unnamed"
+    scan = scanned(url, "a stranger", tmp_path)
+    assert request(scan, "shop/Deployment/web/main", Resource.MEMORY) == "pods-unnamed"
 
 
 def test_pods_of_a_namespace_that_is_left_out_are_noted_and_touch_no_other(url: str, tmp_path: Path) -> None:
-    found = scanned(url, "a namespace left out", tmp_path)
-    assert "(by namespace: pay 1)" in found.notes
-    assert isinstance(request(found, "shop/Deployment/web/main", Resource.MEMORY), int)
+    scan = scanned(url, "a namespace left out", tmp_path)
+    assert "(by namespace: pay 1)" in scan.notes
+    assert isinstance(request(scan, "shop/Deployment/web/main", Resource.MEMORY), int)
 
 
 def test_a_pod_that_has_just_started_may_not_be_listed_yet(url: str, tmp_path: Path) -> None:
-    found = scanned(url, "just started", tmp_path)
-    assert isinstance(request(found, "shop/Deployment/web/main", Resource.MEMORY), int)
-    assert "does not report them" not in found.notes
+    scan = scanned(url, "just started", tmp_path)
+    assert isinstance(request(scan, "shop/Deployment/web/main", Resource.MEMORY), int)
+    assert "does not report them" not in scan.notes
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,9 @@ def test_every_kind_of_an_operators_pods_has_its_row(
     name: str, rows: dict[str, tuple[int, int | str]], url: str, tmp_path: Path
 ) -> None:
     """rows: container -> how many pods have it, and the highest memory of any in MiB (15 % on top is asked for)."""
-    found = scanned(url, name, tmp_path)
-    assert {f"shop/{row}" for row in rows} == set(found.recommendations)
+    scan = scanned(url, name, tmp_path)
+    assert {f"shop/{row}" for row in rows} == set(scan.recommendations)
     for row, (pods, memory) in rows.items():
-        assert found.recommendations[f"shop/{row}"].replicas == pods
-        asked = request(found, f"shop/{row}", Resource.MEMORY)
-        assert asked == (memory if isinstance(memory, str) else pytest.approx(memory * 1.15 * MIB, rel=0.02))
+        assert scan.recommendations[f"shop/{row}"].replicas == pods
+        proposed = request(scan, f"shop/{row}", Resource.MEMORY)
+        assert proposed == (memory if isinstance(memory, str) else pytest.approx(memory * 1.15 * MIB, rel=0.02))

@@ -46,15 +46,15 @@ def web_total(rows: list[list[float]], *pods: Pod) -> list[float]:
 
 
 def test_groups_by_container_workload_node_and_cluster() -> None:
-    known = inventory(pod("web-a"), pod("web-b"), pod("night-a", JOB))
+    pods_inventory = inventory(pod("web-a"), pod("web-b"), pod("night-a", JOB))
     rows = (*series("web-a", "web-b", "night-a"), PodContainerRef("shop", "web-b", "sidecar"))
-    containers = by_container(rows, known)
+    containers = by_container(rows, pods_inventory)
     assert containers.refs == (ContainerRef(WEB, "app"), ContainerRef(WEB, "sidecar"), ContainerRef(JOB, "app"))
     assert containers.rows.tolist() == [0, 0, 2, 1]
-    assert by_workload(rows, known, (JOB, WEB)).rows.tolist() == [1, 1, 0, 1]
-    assert by_node(rows, known).refs == (NodeRef("node-a"), NodeRef("node-b"))
-    assert by_node(rows, known).rows.tolist() == [0, 1, 0, 1]
-    assert by_cluster(rows, known).refs == (ClusterRef("test"),)
+    assert by_workload(rows, pods_inventory, (JOB, WEB)).rows.tolist() == [1, 1, 0, 1]
+    assert by_node(rows, pods_inventory).refs == (NodeRef("node-a"), NodeRef("node-b"))
+    assert by_node(rows, pods_inventory).rows.tolist() == [0, 1, 0, 1]
+    assert by_cluster(rows, pods_inventory).refs == (ClusterRef("test"),)
 
 
 def test_an_unknown_pod_stands_for_itself_and_belongs_to_no_node() -> None:
@@ -138,10 +138,10 @@ def test_highest_is_the_largest_pod_slot_by_slot() -> None:
 def test_demand_adds_throttled_time_by_name() -> None:
     usage = usage_of([[10, NAN, 3], [1, 1, 1]], "web-a", "web-b")
     throttled = usage_of([[5, 5, NAN]], "web-a")
-    wanted = demand(usage, throttled).values
-    assert wanted[0, [0, 2]].tolist() == [15, 3]
-    assert np.isnan(wanted[0, 1])
-    assert wanted[1].tolist() == [1, 1, 1]
+    demanded = demand(usage, throttled).values
+    assert demanded[0, [0, 2]].tolist() == [15, 3]
+    assert np.isnan(demanded[0, 1])
+    assert demanded[1].tolist() == [1, 1, 1]
     assert demand(usage, None) is usage
 
 
@@ -166,7 +166,7 @@ def test_a_signal_without_any_series_has_totals_of_gaps() -> None:
 def test_series_that_are_stored_thin_sum_up_to_the_same(values: FloatMatrix, ends: list[int | None]) -> None:
     names = ["web-a", "web-b", "web-c"]
     pods = [pod(name, end_slot=end) for name, end in zip(names, ends, strict=True)]
-    whole = usage_of(values.tolist(), *names)
-    thin = of_stretches(whole.refs, whole.grid, [Stretch(np.arange(3), 0, values)], Resource.CPU, Statistic.MEAN)
-    members = by_workload(whole.refs, inventory(*pods))
-    np.testing.assert_array_equal(total(thin, members).values, total(whole, members).values)
+    dense = usage_of(values.tolist(), *names)
+    thin = of_stretches(dense.refs, dense.grid, [Stretch(np.arange(3), 0, values)], Resource.CPU, Statistic.MEAN)
+    members = by_workload(dense.refs, inventory(*pods))
+    np.testing.assert_array_equal(total(thin, members).values, total(dense, members).values)

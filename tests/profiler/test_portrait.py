@@ -57,12 +57,12 @@ def test_the_columns_of_a_small_example() -> None:
 @pytest.mark.parametrize(("resource", "level"), [(Resource.CPU, 3e6), (Resource.MEMORY, 12e12)])
 def test_a_total_of_thousands_of_cores_has_quantiles_and_a_pattern(resource: Resource, level: float) -> None:
     series = level * (1 + 0.5 * np.sin(2 * np.pi * HOURS / 24))
-    whole = portrait_of(series, resource)
-    low, middle, high = whole.percentiles((0.05, 0.5, 0.95))[0]
+    portrait = portrait_of(series, resource)
+    low, middle, high = portrait.percentiles((0.05, 0.5, 0.95))[0]
     # A bucket ends up to 5 % above its samples; the newest half day, the lower one, draws the median below the level.
     assert [low, high] == pytest.approx(np.quantile(series, [0.05, 0.95]), rel=0.06)
     assert low < 0.8 * level < middle < level
-    assert whole.pattern == (Pattern.DAILY,)
+    assert portrait.pattern == (Pattern.DAILY,)
 
 
 def test_a_container_keeps_the_buckets_of_the_vertical_pod_autoscaler() -> None:
@@ -97,12 +97,12 @@ def test_an_unknown_pod_start_means_no_startup_phase() -> None:
 
 
 def test_a_day_that_is_no_longer_kept_leaves_the_maximum() -> None:
-    kept = PortraitSettings(days_kept=7)
+    keeping = PortraitSettings(days_kept=7)
     values = np.ones((1, 8 * 288))
     values[0, 5] = 100.0
-    week = build(NODES[:1], np.array([0]), usage_of(values[:, : 7 * 288]), kept)
+    week = build(NODES[:1], np.array([0]), usage_of(values[:, : 7 * 288]), keeping)
     assert week.maximum[0] == 100
-    later = update(week, NODES[:1], np.array([0]), usage_of(values[:, 7 * 288 :], MONDAY + 7 * DAY), kept)
+    later = update(week, NODES[:1], np.array([0]), usage_of(values[:, 7 * 288 :], MONDAY + 7 * DAY), keeping)
     assert later.maximum[0] == 1
 
 
@@ -118,15 +118,15 @@ def test_an_hourly_step_is_refused() -> None:
         build(NODES[:1], np.array([0]), hourly, DEFAULTS)
 
 
-def assert_same(one: Portraits[NodeRef], other: Portraits[NodeRef]) -> None:
-    assert one.refs == other.refs
-    assert one.end_seconds == other.end_seconds
+def assert_same(first: Portraits[NodeRef], other: Portraits[NodeRef]) -> None:
+    assert first.refs == other.refs
+    assert first.end_seconds == other.end_seconds
     exact = ("startup_max", "startup_samples", "first_seconds", "last_seconds", "seen", "daily_maxima", "daily_counts")
     for name in (*exact, "slot_counts", "slot_maxima"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+        np.testing.assert_array_equal(getattr(first, name), getattr(other, name), name)
     for name in ("square_sums", "daily_sums", "slot_sums", "mean", "coverage"):
-        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, err_msg=name)
-    np.testing.assert_allclose(one.histograms.weights, other.histograms.weights, rtol=1e-9)
+        np.testing.assert_allclose(getattr(first, name), getattr(other, name), rtol=1e-9, err_msg=name)
+    np.testing.assert_allclose(first.histograms.weights, other.histograms.weights, rtol=1e-9)
 
 
 amounts = st.one_of(st.just(float("nan")), st.floats(0, 2e6, width=32))
@@ -139,10 +139,10 @@ def test_updating_equals_rebuilding(data: st.DataObject, offset: int, repeat: in
     values = np.repeat(values, repeat, axis=1)
     start, rows, starts = MONDAY + 300 * offset, np.array([0, 1, 0]), np.array([MONDAY + 1800.0, np.nan, MONDAY + DAY])
     cut = data.draw(st.integers(0, values.shape[1]))
-    whole = build(NODES, rows, usage_of(values, start), DEFAULTS, starts)
+    rebuilt = build(NODES, rows, usage_of(values, start), DEFAULTS, starts)
     part = build(NODES, rows, usage_of(values[:, :cut], start), DEFAULTS, starts)
     joined = update(part, NODES, rows, usage_of(values[:, cut:], start + 300 * cut), DEFAULTS, starts)
-    assert_same(joined, whole)
+    assert_same(joined, rebuilt)
 
 
 def test_a_new_ref_joins_an_update() -> None:

@@ -39,19 +39,19 @@ def test_a_total_is_at_least_the_plain_sum_and_equal_where_nobody_is_silent(
     members = by_workload(usage.refs, cluster.inventory)
     plain = np.zeros(workloads.values.shape)
     np.add.at(plain, members.rows, np.nan_to_num(usage.values).astype(np.float64))
-    known = ~np.isnan(workloads.values)
-    assert (workloads.values[known] >= plain[known] * (1 - 1e-5)).all()
+    measured = ~np.isnan(workloads.values)
+    assert (workloads.values[measured] >= plain[measured] * (1 - 1e-5)).all()
     # Stand-ins fill single missed scrapes and the last hour of pods that vanished: a small part of all use.
-    assert workloads.values[known].sum() < 1.05 * plain[known].sum()
+    assert workloads.values[measured].sum() < 1.05 * plain[measured].sum()
 
 
 def test_an_outage_of_the_whole_cluster_is_a_gap_in_its_total(cluster: SyntheticCluster) -> None:
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
-    whole = total(usage, by_cluster(usage.refs, cluster.inventory))
+    cluster_total = total(usage, by_cluster(usage.refs, cluster.inventory))
     silent = np.isnan(usage.values).all(axis=0)
     assert silent.any()
-    assert np.isnan(whole.values[0, silent]).all()
-    assert not np.isnan(whole.values[0, ~silent]).any()
+    assert np.isnan(cluster_total.values[0, silent]).all()
+    assert not np.isnan(cluster_total.values[0, ~silent]).any()
 
 
 def test_the_generated_shape_is_found_again(cluster: SyntheticCluster, portraits: Portraits[WorkloadRef]) -> None:
@@ -65,14 +65,14 @@ def test_the_generated_shape_is_found_again(cluster: SyntheticCluster, portraits
 
 def test_demand_is_never_below_usage_and_portraits_hold_their_bounds(cluster: SyntheticCluster) -> None:
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
-    wanted = demand(usage, cluster.usage[Signal.CPU_THROTTLED_MEAN])
-    known = ~np.isnan(usage.values)
-    assert (wanted.values[known] >= usage.values[known]).all()
-    members = by_container(wanted.refs, cluster.inventory)
-    made = build(members.refs, members.rows, wanted, SETTINGS, members.start_seconds)
-    values = made.samples > 0
-    assert (made.mean[values] <= made.maximum[values]).all()
-    assert (made.coverage[values] > 0).all()
-    assert (made.coverage <= 1).all()
+    demanded = demand(usage, cluster.usage[Signal.CPU_THROTTLED_MEAN])
+    measured = ~np.isnan(usage.values)
+    assert (demanded.values[measured] >= usage.values[measured]).all()
+    members = by_container(demanded.refs, cluster.inventory)
+    built = build(members.refs, members.rows, demanded, SETTINGS, members.start_seconds)
+    values = built.samples > 0
+    assert (built.mean[values] <= built.maximum[values]).all()
+    assert (built.coverage[values] > 0).all()
+    assert (built.coverage <= 1).all()
     # Every sample is either steady or start-up.
-    assert made.samples.sum() + made.startup_samples.sum() == known.sum()
+    assert built.samples.sum() + built.startup_samples.sum() == measured.sum()

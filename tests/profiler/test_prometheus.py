@@ -53,7 +53,7 @@ def grid_of(signal: Signal, end: int, days: float = DAYS) -> TimeGrid:
     return TimeGrid.from_span(end - int(days * DAY_SECONDS), end, signal.spec.step_seconds)
 
 
-def asked(url: str, expression: str, grid: TimeGrid) -> dict[tuple[str, ...], np.ndarray]:
+def server_values(url: str, expression: str, grid: TimeGrid) -> dict[tuple[str, ...], np.ndarray]:
     """The server's own answer, read with the plainest means: values at the slots' ends, one row per container."""
     params: dict[str, Any] = {
         "query": expression,
@@ -94,7 +94,7 @@ def scanned(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_what_is_stored_is_the_servers_own_answer(served: Served, scanned: Store, signal: Signal) -> None:
     grid = grid_of(signal, served.end)
     expression, scale = EXPRESSIONS[signal]
-    theirs, ours = asked(served.server.url, expression, grid), rows(scanned.read(signal, grid))
+    theirs, ours = server_values(served.server.url, expression, grid), rows(scanned.read(signal, grid))
     assert set(ours) == set(theirs)
     assert ours
     for ref, values in ours.items():
@@ -106,9 +106,9 @@ def test_restarts_and_kills_are_those_that_happened(served: Served, scanned: Sto
         happened = [e for e in served.cluster.inventory.events if e.kind is kind]
         usage = scanned.read(signal, grid_of(signal, served.end))
         assert np.nansum(usage.values) == len(happened)
-    seen = {(e.kind, e.subject) for e in inventory_in(scanned).events}
-    told = (EventKind.RESTART, EventKind.OOM_KILL)
-    assert seen == {(e.kind, e.subject) for e in served.cluster.inventory.events if e.kind in told}
+    events = {(e.kind, e.subject) for e in inventory_in(scanned).events}
+    kinds = (EventKind.RESTART, EventKind.OOM_KILL)
+    assert events == {(e.kind, e.subject) for e in served.cluster.inventory.events if e.kind in kinds}
 
 
 def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanned: Store) -> None:
@@ -123,9 +123,9 @@ def test_the_inventory_is_the_clusters_with_its_gone_pods(served: Served, scanne
     ]
     assert amounts[0] == amounts[1]
     assert {w.ref: w.autoscaler for w in inventory.workloads} == {w.ref: w.autoscaler for w in truth.workloads}
-    named = set(QosClass) - {QosClass.NONE}
+    classes = set(QosClass) - {QosClass.NONE}
     assert {p.name: p.qos for p in inventory.pods if p.running} == {p.name: p.qos for p in truth.pods if p.running}
-    assert any(p.qos in named for p in inventory.pods)
+    assert any(p.qos in classes for p in inventory.pods)
     assert {p.priority for p in inventory.pods if p.running} >= {PriorityClass.PROD}
 
 
@@ -150,16 +150,16 @@ def test_dirt_is_handled_as_documented(tmp_path: Path) -> None:
         store = store_in(tmp_path / "store")
         record = pulled(store, end, profiler_settings(server.url))
     grid = grid_of(Signal.CPU_USAGE_MEAN, end, 1)
-    truth, found = rows(cluster.usage[Signal.CPU_USAGE_MEAN]), rows(store.read(Signal.CPU_USAGE_MEAN, grid))
+    truth, stored = rows(cluster.usage[Signal.CPU_USAGE_MEAN]), rows(store.read(Signal.CPU_USAGE_MEAN, grid))
     long_lived = {name for name, v in truth.items() if (~np.isnan(v[-grid.size :])).sum() > 20}
-    assert long_lived <= set(found)
+    assert long_lived <= set(stored)
     assert record.defects[Defect.DUPLICATE_SERIES] >= len(long_lived)
-    total = sum(np.nansum(v) for v in found.values())
+    total = sum(np.nansum(v) for v in stored.values())
     # Max, not sum: the total is the truth's within a few percent (lost scrapes, windows), far from twice.
     assert total == pytest.approx(sum(np.nansum(v[-grid.size :]) for v in truth.values()), rel=0.05)
     # A counter reset never makes a negative or absurd rate.
     top = max(np.nanmax(v) for v in truth.values())
-    assert max(np.nanmax(v) for v in found.values()) <= 1.5 * top
+    assert max(np.nanmax(v) for v in stored.values()) <= 1.5 * top
 
 
 def test_a_second_pull_asks_little_and_gives_what_one_cold_pull_gives(
@@ -191,21 +191,21 @@ def test_an_interrupted_pull_leaves_what_came_and_the_next_one_resumes(
     served: Served, scanned: Store, tmp_path: Path
 ) -> None:
     store = store_in(tmp_path)
-    whole = store.append
+    append = store.append
     appended: list[Signal] = []
 
     def breaking(signal: Signal, usage: Usage) -> None:
         if len(appended) == 12:
             raise KeyboardInterrupt
         appended.append(signal)
-        whole(signal, usage)
+        append(signal, usage)
 
     # Small answers, so that the pull consists of many.
     settings = profiler_settings(served.server.url, max_points_per_query=5_000)
     store.append = breaking  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         pulled(store, served.end, settings)
-    store.append = whole  # type: ignore[method-assign]
+    store.append = append  # type: ignore[method-assign]
     state = store.read_document(STATE_DOCUMENT, PullState)
     assert state is not None and state.until[Signal.CPU_USAGE_MEAN] < served.end
     assert store.span(Signal.CPU_USAGE_MEAN) is not None

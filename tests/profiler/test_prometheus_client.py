@@ -50,9 +50,9 @@ def timer() -> LeapingTimer:
 
 @pytest.fixture
 def client(server: ApiServer, timer: LeapingTimer) -> Iterator[Client]:
-    made = Client(PrometheusSettings(url=server.url, retries=0), timer=timer)
-    yield made
-    made.close()
+    prometheus_client = Client(PrometheusSettings(url=server.url, retries=0), timer=timer)
+    yield prometheus_client
+    prometheus_client.close()
 
 
 def says(body: bytes, code: int = 200) -> Reply:
@@ -69,10 +69,10 @@ def test_a_server_that_was_away_is_asked_again_after_a_while(
     for _ in range(5):
         with pytest.raises(SourceUnreachable, match="no connection"):
             client.names(0, 1)
-    asked = len(server.requests)
+    count = len(server.requests)
     with pytest.raises(SourceUnreachable, match="in a row"):
         client.names(0, 1)
-    assert len(server.requests) == asked
+    assert len(server.requests) == count
     timer.leap(OPEN_SECONDS)
     assert client.names(0, 1) == {"up"}
     assert client.names(0, 1) == {"up"}, "the circuit is closed again"
@@ -333,8 +333,8 @@ def test_a_query_that_is_refused_in_all_sizes_is_not_cut_into_all_of_its_slots(
 ) -> None:
     server.once = [says(b'{"status":"error","errorType":"execution","error":"' + error + b'"}', 422)] * 1000
     query = RangeQuery((usage_parts(Rates(60), {}, rule=False)[0],), TimeGrid(0, 300, 288))
-    (answer,) = ask_all(client, [query], 1, lambda raw, _: raw)
+    (response,) = ask_all(client, [query], 1, lambda raw, _: raw)
     # 16 slots are asked for one by one, below at most as many halves and the nine sizes from 288 to 1; then the other
     # half of each size is asked for once.
     assert len(server.requests) <= 2 * MOST_FRUITLESS + 2 * 9
-    assert sum(failed.grid.size for failed, _ in answer.failed) == 288
+    assert sum(failed.grid.size for failed, _ in response.failed) == 288

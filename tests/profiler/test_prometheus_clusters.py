@@ -25,17 +25,17 @@ def at(*moments: int, **labels: str) -> Series:
 
 
 def test_a_label_with_two_values_at_one_moment_is_two_clusters_and_the_fix_chooses_one() -> None:
-    answer = [at(1, 2, cluster="prod"), at(2, 3, cluster="lab"), at(3)]
+    clusters_body = [at(1, 2, cluster="prod"), at(2, 3, cluster="lab"), at(3)]
     with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: lab, prod") as refused:
-        clusters.check({"clusters": answer}, "prometheus http://p")
+        clusters.check({"clusters": clusters_body}, "prometheus http://p")
     assert "--prometheus-label cluster=lab" in refused.value.fix
 
 
 @pytest.mark.parametrize("label", clusters.CLUSTER_LABELS)
 def test_a_cluster_without_the_label_beside_one_with_it_is_another_cluster(label: str) -> None:
-    answer = [at(1, 2, 3), at(2, 3, **{label: "prod"})]
+    clusters_body = [at(1, 2, 3), at(2, 3, **{label: "prod"})]
     with pytest.raises(SourceUnfit, match=rf"2 clusters, by the label {label}: \(none\), prod") as refused:
-        clusters.check({"clusters": answer}, "p")
+        clusters.check({"clusters": clusters_body}, "p")
     # PromQL's equality with "" selects what has no such label, so both can be chosen.
     assert f"--prometheus-label {label}=prod" in refused.value.fix
     assert f'labels: {{{label}: ""}}' in refused.value.fix
@@ -48,21 +48,21 @@ def test_a_label_that_was_renamed_or_added_in_the_window_is_one_cluster() -> Non
 
 def test_two_births_of_kube_system_are_told_apart_by_whatever_label_differs() -> None:
     births = [at(2, born="")]
-    one, other = at(1_600_000_000, stage="live", instance="a"), at(1_700_000_000, stage="test", instance="b")
+    first, other = at(1_600_000_000, stage="live", instance="a"), at(1_700_000_000, stage="test", instance="b")
     with pytest.raises(SourceUnfit, match="by the label stage: live, test"):
-        clusters.check({"births": births, "birth": [one, other]}, "p")
+        clusters.check({"births": births, "birth": [first, other]}, "p")
     # what a server adds to answers for several tenants may begin as its own labels do
     tenants = [at(1_600_000_000, __tenant__="a", __name__=clusters.BIRTH), at(1_700_000_000, __tenant__="b")]
     with pytest.raises(SourceUnfit, match="by the label __tenant__: a, b"):
         clusters.check({"births": births, "birth": tenants}, "p")
     # A pair of exporters in one cluster: one birth, whatever their labels are.
-    clusters.check({"births": [at(1)], "birth": [one, at(1_600_000_000, stage="live", instance="b")]}, "p")
+    clusters.check({"births": [at(1)], "birth": [first, at(1_600_000_000, stage="live", instance="b")]}, "p")
 
 
 def test_more_clusters_than_fit_a_line_are_cut() -> None:
-    answer = [at(1, cluster=f"c{i:03}") for i in range(300)]
+    clusters_body = [at(1, cluster=f"c{i:03}") for i in range(300)]
     with pytest.raises(SourceUnfit) as refused:
-        clusters.check({"clusters": answer}, "p")
+        clusters.check({"clusters": clusters_body}, "p")
     assert refused.value.message.count(", c") == 19
     assert "300 clusters" in refused.value.message
 
@@ -86,8 +86,8 @@ def test_exported_labels_are_the_exporters_own_and_others_stay() -> None:
     ],
 )
 def test_what_lags_behind_is_said_with_its_age(newest: int | None, state: int, says: list[str]) -> None:
-    seen = survey.ServerProfile(Population({}), Rates(60), False, frozenset(), (), newest)
-    notes = survey.lateness(NOW, seen, state)
+    profile = survey.ServerProfile(Population({}), Rates(60), False, frozenset(), (), newest)
+    notes = survey.lateness(NOW, profile, state)
     assert len(notes) == len(says)
     assert all(part in note for part, note in zip(says, notes, strict=True))
 
@@ -95,8 +95,8 @@ def test_what_lags_behind_is_said_with_its_age(newest: int | None, state: int, s
 @pytest.mark.parametrize(("age", "says"), [(890, 0), (1800, 0), (1801, 1)])
 def test_series_that_became_rare_lag_once_two_scrapes_are_missing(age: int, says: int) -> None:
     """Most of the window was scraped every 15 s, and the last hour every 900 s."""
-    seen = survey.ServerProfile(Population({}), Rates(15), False, frozenset(), (), NOW - age, latest_seconds=900)
-    assert len(survey.lateness(NOW, seen, NOW)) == says
+    profile = survey.ServerProfile(Population({}), Rates(15), False, frozenset(), (), NOW - age, latest_seconds=900)
+    assert len(survey.lateness(NOW, profile, NOW)) == says
 
 
 def test_a_search_for_the_newest_sample_leaves_no_gap_and_fits_one_answer() -> None:

@@ -65,7 +65,7 @@ def test_a_quota_is_read_in_millicores_and_bytes_and_the_long_name_wins() -> Non
 
 
 def test_our_annotations_are_read_back_from_the_names_that_prometheus_allows() -> None:
-    found = declared.own_annotations(
+    own = declared.own_annotations(
         state(
             ("kube_deployment_annotations",
              {"namespace": "n", "deployment": "web", "annotation_cotenant_dev_profile": "balanced",
@@ -74,7 +74,7 @@ def test_our_annotations_are_read_back_from_the_names_that_prometheus_allows() -
         )
     )  # fmt: skip
     web = WorkloadRef("n", "Deployment", "web")
-    assert found == {web: {"cotenant.dev/profile": "balanced", "cotenant.dev/cpu-floor": "50m"}}
+    assert own == {web: {"cotenant.dev/profile": "balanced", "cotenant.dev/cpu-floor": "50m"}}
 
 
 def test_well_known_labels_of_nodes_get_their_names_back() -> None:
@@ -173,13 +173,13 @@ def test_a_target_is_the_pods_only_where_one_container_is_all_that_stays(
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([MAIN, INIT, SIDECAR]), st.integers(1, 4000)), min_size=1, max_size=6))
-def test_the_effective_request_is_never_below_what_runs_at_once(given: list[tuple[ContainerRole, int]]) -> None:
+def test_the_effective_request_is_never_below_what_runs_at_once(containers: list[tuple[ContainerRole, int]]) -> None:
     """Replays a pod's life with all its sidecars first: each init container beside them, then everything that stays."""
-    sidecars = sum(v for role, v in given if role is SIDECAR)
-    moments = [sidecars + v for role, v in given if role is INIT]
-    moments.append(sidecars + sum(v for role, v in given if role is MAIN))
-    found = effective_request([Container(str(i), {CPU: v}, {}, role) for i, (role, v) in enumerate(given)])
-    assert found == {CPU: max(moments)}
+    sidecars = sum(v for role, v in containers if role is SIDECAR)
+    moments = [sidecars + v for role, v in containers if role is INIT]
+    moments.append(sidecars + sum(v for role, v in containers if role is MAIN))
+    request = effective_request([Container(str(i), {CPU: v}, {}, role) for i, (role, v) in enumerate(containers)])
+    assert request == {CPU: max(moments)}
 
 
 def test_what_nobody_tells_is_a_note_and_what_somebody_tells_is_none() -> None:

@@ -28,7 +28,7 @@ REF = PodContainerRef("shop", "web-1", "app")
 LABELS = {"namespace": "shop", "pod": "web-1", "container": "app", "id": "/kubepods/1"}
 
 
-def answer(*series: tuple[dict[str, str], Sequence[tuple[float | str, str]]]) -> msgspec.Raw:
+def series_body(*series: tuple[dict[str, str], Sequence[tuple[float | str, str]]]) -> msgspec.Raw:
     body = [{"metric": labels, "values": [[t, v] for t, v in values]} for labels, values in series]
     return msgspec.Raw(json.dumps(body).encode())
 
@@ -42,17 +42,17 @@ def decoded(
     part: QueryPart, *series: tuple[dict[str, str], Sequence[tuple[float | str, str]]], grid: TimeGrid = GRID
 ) -> tuple[list[SignalUsage], Samples]:
     query = RangeQuery((part,), grid)
-    found = samples(answer(*series), query)
-    return usages(query, found, {"10.0.0.7": "node-7"}, overlap_slots=2), found
+    decoded_samples = samples(series_body(*series), query)
+    return usages(query, decoded_samples, {"10.0.0.7": "node-7"}, overlap_slots=2), decoded_samples
 
 
 def test_a_value_at_a_slots_end_belongs_to_that_slot_in_the_signals_unit() -> None:
-    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "0.25"), (at(5), "1.5")]))
-    assert named.signal is Signal.CPU_USAGE_MEAN
-    assert named.usage.refs == (REF,)
+    (decoded_usage,), decoded_samples = decoded(PARTS["cpu"], (LABELS, [(at(0), "0.25"), (at(5), "1.5")]))
+    assert decoded_usage.signal is Signal.CPU_USAGE_MEAN
+    assert decoded_usage.usage.refs == (REF,)
     # 0.25 and 1.5 cores are 250 and 1,500 millicores; the slots between have no sample and stay gaps.
-    np.testing.assert_array_equal(named.usage.values, [[250, np.nan, np.nan, np.nan, np.nan, 1500]])
-    assert found.count == 2
+    np.testing.assert_array_equal(decoded_usage.usage.values, [[250, np.nan, np.nan, np.nan, np.nan, 1500]])
+    assert decoded_samples.count == 2
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,17 @@ def test_a_value_at_a_slots_end_belongs_to_that_slot_in_the_signals_unit() -> No
      ("-0.5", Defect.NEGATIVE)],
 )  # fmt: skip
 def test_a_value_that_cannot_be_is_a_counted_gap(text: str, defect: Defect) -> None:
-    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (at(1), text)]))
-    assert found.defects[defect] == 1
-    np.testing.assert_array_equal(named.usage.values[0, :2], [1000, np.nan])
+    (decoded_usage,), decoded_samples = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (at(1), text)]))
+    assert decoded_samples.defects[defect] == 1
+    np.testing.assert_array_equal(decoded_usage.usage.values[0, :2], [1000, np.nan])
 
 
 def test_the_last_of_repeated_samples_wins_and_backward_ones_are_sorted() -> None:
-    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (at(2), "3"), (at(1), "2"), (at(1), "5")]))
-    np.testing.assert_array_equal(named.usage.values[0, :3], [1000, 5000, 3000])
-    assert found.defects[Defect.REPEATED_SAMPLE] == 1
+    (decoded_usage,), decoded_samples = decoded(
+        PARTS["cpu"], (LABELS, [(at(0), "1"), (at(2), "3"), (at(1), "2"), (at(1), "5")])
+    )
+    np.testing.assert_array_equal(decoded_usage.usage.values[0, :3], [1000, 5000, 3000])
+    assert decoded_samples.defects[Defect.REPEATED_SAMPLE] == 1
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,9 @@ def test_an_answer_of_another_shape_is_a_protocol_error(body: bytes) -> None:
 def test_two_scrapers_of_a_container_count_once_with_the_higher_value() -> None:
     rows = [(at(k), "1") for k in range(6)]
     more = [(at(k), "1.2") for k in range(6)]
-    (named,), _ = decoded(PARTS["cpu"], (LABELS | {"job": "a"}, rows), (LABELS | {"job": "b"}, more))
-    np.testing.assert_allclose(named.usage.values, [[1200] * 6])
-    assert named.duplicates == {REF}
+    (decoded_usage,), _ = decoded(PARTS["cpu"], (LABELS | {"job": "a"}, rows), (LABELS | {"job": "b"}, more))
+    np.testing.assert_allclose(decoded_usage.usage.values, [[1200] * 6])
+    assert decoded_usage.duplicates == {REF}
 
 
 def test_instances_of_several_mig_profiles_are_added_and_a_profile_counts_once() -> None:
@@ -104,8 +106,8 @@ def test_instances_of_several_mig_profiles_are_added_and_a_profile_counts_once()
         return labels, [(at(0, hours), str(amount))]
 
     small, large = "nvidia_com_mig_1g_5gb", "nvidia_com_mig_3g_20gb"
-    named, _ = decoded(part, asks(small, 2), asks(small, 2, "other"), asks(large, 1), grid=hours)
-    (instances,) = (usage for usage in named if usage.signal is Signal.GPU_INSTANCE_REQUEST)
+    decoded_usages, _ = decoded(part, asks(small, 2), asks(small, 2, "other"), asks(large, 1), grid=hours)
+    (instances,) = (usage for usage in decoded_usages if usage.signal is Signal.GPU_INSTANCE_REQUEST)
     # two small ones, which two scrapers tell, and a large one: three instances of 100 percent
     np.testing.assert_array_equal(instances.usage.values, [[300]])
     assert instances.usage.refs == (REF,)
@@ -114,10 +116,10 @@ def test_instances_of_several_mig_profiles_are_added_and_a_profile_counts_once()
 def test_a_restarted_containers_old_and_new_series_are_not_duplicates() -> None:
     old = [(at(k), "1") for k in range(4)]
     new = [(at(k), "2") for k in range(2, 6)]
-    (named,), _ = decoded(PARTS["cpu"], (LABELS, old), (LABELS | {"id": "/kubepods/2"}, new))
+    (decoded_usage,), _ = decoded(PARTS["cpu"], (LABELS, old), (LABELS | {"id": "/kubepods/2"}, new))
     # They answer together in slots 2 and 3, no longer than the rate window reaches back.
-    np.testing.assert_allclose(named.usage.values, [[1000, 1000, 2000, 2000, 2000, 2000]])
-    assert named.duplicates == frozenset()
+    np.testing.assert_allclose(decoded_usage.usage.values, [[1000, 1000, 2000, 2000, 2000, 2000]])
+    assert decoded_usage.duplicates == frozenset()
 
 
 def test_a_joined_answer_is_told_apart_by_its_marks() -> None:
@@ -127,8 +129,8 @@ def test_a_joined_answer_is_told_apart_by_its_marks() -> None:
         ({**LABELS, MARK: "memory"}, [(at(0), "4096")]),
         ({"id": "/", "instance": "10.0.0.7:10250", MARK: "node-cpu"}, [(at(0), "2")]),
     ]
-    named = usages(query, samples(answer(*series), query), {"10.0.0.7": "node-7"}, 2)
-    values = {n.signal: (n.usage.refs, float(n.usage.values[0, 0])) for n in named}
+    decoded_usages = usages(query, samples(series_body(*series), query), {"10.0.0.7": "node-7"}, 2)
+    values = {n.signal: (n.usage.refs, float(n.usage.values[0, 0])) for n in decoded_usages}
     assert values == {
         Signal.CPU_USAGE_MEAN: ((REF,), 1000.0),
         Signal.MEMORY_WORKING_SET_MAX: ((REF,), 4096.0),
@@ -148,9 +150,9 @@ def test_requests_and_limits_come_apart_by_metric_and_resource() -> None:
         ({**LABELS, "__name__": f"kube_pod_container_resource_{side}", "resource": r}, [(at(1, hours), v)])
         for side, r, v in kinds
     ]
-    named, _ = decoded(PARTS["amounts"], *series, grid=hours)
-    found = {n.signal: float(n.usage.values[0, 1]) for n in named if n.usage.refs}
-    assert found == {
+    decoded_usages, _ = decoded(PARTS["amounts"], *series, grid=hours)
+    by_signal = {n.signal: float(n.usage.values[0, 1]) for n in decoded_usages if n.usage.refs}
+    assert by_signal == {
         Signal.CPU_REQUEST: 500.0, Signal.CPU_LIMIT: 2000.0, Signal.MEMORY_REQUEST: 1e9, Signal.MEMORY_LIMIT: 2e9
     }  # fmt: skip
 
@@ -163,13 +165,13 @@ def test_a_sidecars_kills_and_amounts_come_under_the_names_of_init_containers() 
     reason = ({**own, "__name__": "kube_pod_init_container_status_last_terminated_reason", "reason": "OOMKilled"},
               [(at(1, grid), "1")])  # fmt: skip
     counted, _ = decoded(PARTS["counters"], steps, reason, grid=grid)
-    found = {n.signal: n.usage.values.tolist() for n in counted}
-    assert found == {Signal.RESTARTS: [[0, 1]], Signal.OOM_KILLS: [[0, 1]]}
+    by_signal = {n.signal: n.usage.values.tolist() for n in counted}
+    assert by_signal == {Signal.RESTARTS: [[0, 1]], Signal.OOM_KILLS: [[0, 1]]}
     amount = ({**own, "__name__": "kube_pod_init_container_resource_limits", "resource": "memory"},
               [(at(0, grid), "100"), (at(1, grid), "200")])  # fmt: skip
     declared, _ = decoded(PARTS["amounts"], amount, grid=grid)
-    told = {n.signal: (n.usage.refs, n.usage.values.tolist()) for n in declared if n.usage.refs}
-    assert told == {Signal.MEMORY_LIMIT: ((PodContainerRef("n", "p", "proxy"),), [[100, 200]])}
+    declared_values = {n.signal: (n.usage.refs, n.usage.values.tolist()) for n in declared if n.usage.refs}
+    assert declared_values == {Signal.MEMORY_LIMIT: ((PodContainerRef("n", "p", "proxy"),), [[100, 200]])}
 
 
 def test_an_oom_kill_is_a_restart_whose_reason_says_so() -> None:
@@ -181,10 +183,10 @@ def test_an_oom_kill_is_a_restart_whose_reason_says_so() -> None:
         {**own, "__name__": "kube_pod_container_status_last_terminated_reason", "reason": "OOMKilled"},
         [(times[2], "1")],
     )
-    named, _ = decoded(PARTS["counters"], restarts, reason, grid=hours)
-    found = {n.signal: n.usage.values.tolist() for n in named}
+    decoded_usages, _ = decoded(PARTS["counters"], restarts, reason, grid=hours)
+    by_signal = {n.signal: n.usage.values.tolist() for n in decoded_usages}
     # The counter goes 1, 1, 3, 4: no step, two, one. Only at the end of the second hour the last end was a kill.
-    assert found == {Signal.RESTARTS: [[0, 2, 1]], Signal.OOM_KILLS: [[0, 2, 0]]}
+    assert by_signal == {Signal.RESTARTS: [[0, 2, 1]], Signal.OOM_KILLS: [[0, 2, 0]]}
 
 
 def test_counters_step_over_gaps_and_resets_and_begin_at_zero_only_among_others() -> None:
@@ -222,9 +224,9 @@ def counts(name: str, values: Sequence[int | None], **labels: str) -> tuple[dict
 
 def steps(*series: tuple[dict[str, str], Sequence[tuple[float | str, str]]]) -> dict[Signal, list[float]]:
     """Restarts and kills of the one container, by hour."""
-    named, _ = decoded(PARTS["counters"], *series, grid=COUNTED)
-    assert all(n.usage.refs in ((REF,), ()) for n in named)
-    return {n.signal: n.usage.values[0].tolist() for n in named if n.usage.refs}
+    decoded_usages, _ = decoded(PARTS["counters"], *series, grid=COUNTED)
+    assert all(n.usage.refs in ((REF,), ()) for n in decoded_usages)
+    return {n.signal: n.usage.values[0].tolist() for n in decoded_usages if n.usage.refs}
 
 
 def test_a_new_pod_of_kube_state_metrics_goes_on_counting_where_the_old_one_left() -> None:
@@ -249,11 +251,11 @@ def test_a_new_pod_of_kube_state_metrics_goes_on_counting_where_the_old_one_left
 
 def test_a_second_scraper_of_a_kubelet_repeats_no_kill() -> None:
     run = {"id": "/kubepods/1"}
-    told = steps(
+    by_signal = steps(
         counts(KILLED, [2, 2, 2, 3, 3, 3, 3], **run, job="kubelet"),
         counts(KILLED, [None, None, 2, 3, 3, 3, 3], **run, job="cadvisor"),
     )
-    assert told[Signal.OOM_KILLS] == [0, 0, 1, 0, 0, 0]
+    assert by_signal[Signal.OOM_KILLS] == [0, 0, 1, 0, 0, 0]
 
 
 def test_a_pod_made_anew_under_its_name_and_a_new_run_of_a_container_count_from_zero() -> None:
@@ -299,31 +301,31 @@ FLOATS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 5), FLOATS), max_size=12), max_size=5))
 def test_whatever_comes_only_finite_non_negative_values_pass(rows: list[list[tuple[int, float]]]) -> None:
     series = [(LABELS | {"pod": f"web-{i}"}, [(at(k), repr(v)) for k, v in row]) for i, row in enumerate(rows)]
-    (named,), found = decoded(PARTS["cpu"], *series)
-    kept = named.usage.values[~np.isnan(named.usage.values)]
-    assert np.isfinite(kept).all()
-    assert (kept >= 0).all()
-    assert found.count == sum(map(len, rows))
+    (decoded_usage,), decoded_samples = decoded(PARTS["cpu"], *series)
+    measured = decoded_usage.usage.values[~np.isnan(decoded_usage.usage.values)]
+    assert np.isfinite(measured).all()
+    assert (measured >= 0).all()
+    assert decoded_samples.count == sum(map(len, rows))
 
 
 @settings(deadline=None)
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e6)), min_size=6, max_size=6))
 def test_numbers_are_read_exactly_as_python_reads_them(values: list[float | None]) -> None:
     rows = [(at(k), repr(v)) for k, v in enumerate(values) if v is not None]
-    (named,), _ = decoded(PARTS["pressure"], (LABELS, rows))
+    (decoded_usage,), _ = decoded(PARTS["pressure"], (LABELS, rows))
     if rows:
         expected = np.array([np.nan if v is None else v for v in values], dtype=np.float32)
-        np.testing.assert_array_equal(named.usage.values[0], expected)
+        np.testing.assert_array_equal(decoded_usage.usage.values[0], expected)
 
 
 @given(st.floats(0, allow_infinity=False, allow_nan=False))
 def test_every_finite_number_is_read_to_the_bit(number: float) -> None:
     # Prometheus writes all digits, without an exponent: strconv.FormatFloat(v, 'f', -1, 64)
-    assert latest(answer(({}, [(1.5, f"{Decimal(repr(number)):f}")]))) == [({}, number)]
+    assert latest(series_body(({}, [(1.5, f"{Decimal(repr(number)):f}")]))) == [({}, number)]
 
 
 def test_a_small_answer_holds_finite_values_only() -> None:
-    raw = answer(({"a": "1"}, [(1, "NaN"), (2, "3"), (3, "1e308")]), ({"a": "2"}, [(1, "+Inf")]))
+    raw = series_body(({"a": "1"}, [(1, "NaN"), (2, "3"), (3, "1e308")]), ({"a": "2"}, [(1, "+Inf")]))
     (labels, values), *others = decode_series(raw)
     assert (labels, values.tolist(), others) == ({"a": "1"}, [3.0], [])
 

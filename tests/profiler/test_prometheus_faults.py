@@ -113,20 +113,20 @@ def test_a_source_that_gives_nothing_is_a_typed_error_that_names_it(
 
 
 def test_nobody_listening_is_unreachable_soon(served: Served, tmp_path: Path) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(SourceUnreachable, match="no connection"):
         pulled(store_in(tmp_path), served.end, profiler_settings(f"http://127.0.0.1:{free_port()}"))
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start < 30
 
 
 def test_a_server_that_falls_silent_in_the_middle_does_not_hold_the_pull_for_long(
     served: Served, proxy: FaultProxy, tmp_path: Path
 ) -> None:
     proxy.fault = lambda count, _: "hang" if count >= SECOND_OF_USAGE else None
-    begun = time.monotonic()
+    start = time.monotonic()
     record = pulled(store_in(tmp_path), served.end, many(proxy.url, timeout_seconds=2.0))
     # The circuit opens after five unanswered questions, with four in flight: a few seconds, not one for each query.
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - start < 60
     assert record.defects[Defect.QUERY_FAILED] > 3
 
 
@@ -195,19 +195,19 @@ def test_owners_that_are_too_many_for_one_answer_are_asked_namespace_by_namespac
 ) -> None:
     proxy.fault = lambda _, query: "422-too-large" if "_owner" in query and "namespace" not in query else None
     window = TimeWindow(served.end - DAYS * DAY_SECONDS, served.end)
-    split, whole = (PrometheusSource(profiler_settings(url).prometheus) for url in (proxy.url, served.server.url))
-    assert split.inventory(served.end, window) == whole.inventory(served.end, window)
+    split, unsplit = (PrometheusSource(profiler_settings(url).prometheus) for url in (proxy.url, served.server.url))
+    assert split.inventory(served.end, window) == unsplit.inventory(served.end, window)
     assert split.record(served.end).defects[Defect.QUERY_SPLIT] > 0
     split.close()
-    whole.close()
+    unsplit.close()
 
 
 def encodings(proxy: FaultProxy, end: int, **options: object) -> list[str]:
     """In which answers were asked for, one after another: a large one twice."""
     asking = Client(profiler_settings(proxy.url, **options).prometheus)
     for _ in range(2):
-        answer = asking.range('{__name__="container_memory_working_set_bytes"}', end - DAY_SECONDS, end, 60)
-        assert len(memoryview(answer)) > TELLING_BYTES
+        body = asking.range('{__name__="container_memory_working_set_bytes"}', end - DAY_SECONDS, end, 60)
+        assert len(memoryview(body)) > TELLING_BYTES
     asking.close()
     return [headers["Accept-Encoding"] for _, _, headers in proxy.requests]
 

@@ -31,12 +31,12 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def found(declared: Served) -> Inventory:
+def read_inventory(declared: Served) -> Inventory:
     """The inventory as the source gives it, before anything is stored."""
-    return asked(declared, declared.server.url)
+    return inventory_from(declared, declared.server.url)
 
 
-def asked(declared: Served, url: str) -> Inventory:
+def inventory_from(declared: Served, url: str) -> Inventory:
     source = PrometheusSource(profiler_settings(url).prometheus, declared.cluster.inventory.cluster)
     try:
         return source.inventory(declared.end - 1, TimeWindow(declared.end - 7200, declared.end))
@@ -61,9 +61,11 @@ def test_every_role_bound_and_annotation_occurs_in_the_cluster(declared: Served)
     assert sum(bool(w.annotations) for w in running) >= 2
 
 
-def test_the_workloads_that_run_are_found_with_all_their_containers(declared: Served, found: Inventory) -> None:
+def test_the_workloads_that_run_are_found_with_all_their_containers(
+    declared: Served, read_inventory: Inventory
+) -> None:
     truth = {w.ref: as_metrics_show(w) for w in declared.cluster.inventory.workloads if w.replicas}
-    ours = {w.ref: w for w in found.workloads if w.replicas}
+    ours = {w.ref: w for w in read_inventory.workloads if w.replicas}
     assert set(ours) == set(truth)
     for ref, workload in ours.items():
         assert workload.containers == truth[ref].containers
@@ -71,19 +73,19 @@ def test_the_workloads_that_run_are_found_with_all_their_containers(declared: Se
         assert workload.annotations == truth[ref].annotations
 
 
-def test_bounds_nodes_and_version_are_found_as_they_are(declared: Served, found: Inventory) -> None:
+def test_bounds_nodes_and_version_are_found_as_they_are(declared: Served, read_inventory: Inventory) -> None:
     truth = declared.cluster.inventory
-    assert found.limit_ranges == truth.limit_ranges
-    assert sorted(found.quotas, key=str) == sorted(truth.quotas, key=str)
-    assert found.nodes == truth.nodes
-    assert found.server_version == truth.server_version == "1.35.4"
+    assert read_inventory.limit_ranges == truth.limit_ranges
+    assert sorted(read_inventory.quotas, key=str) == sorted(truth.quotas, key=str)
+    assert read_inventory.nodes == truth.nodes
+    assert read_inventory.server_version == truth.server_version == "1.35.4"
 
 
-def test_a_running_pod_requests_what_the_scheduler_counts(declared: Served, found: Inventory) -> None:
+def test_a_running_pod_requests_what_the_scheduler_counts(declared: Served, read_inventory: Inventory) -> None:
     def running(inventory: Inventory) -> dict[tuple[str, str], Pod]:
         return {(p.namespace, p.name): p for p in inventory.pods if p.running}
 
-    truth, ours = running(declared.cluster.inventory), running(found)
+    truth, ours = running(declared.cluster.inventory), running(read_inventory)
     assert set(ours) == set(truth)
     containers = {workload.ref: workload.containers for workload in declared.cluster.inventory.workloads}
 
@@ -101,9 +103,9 @@ def test_history_holds_what_sidecars_request_and_not_what_only_starts_a_pod(decl
     grid = TimeGrid.from_span(declared.end - DAY_SECONDS, declared.end, 3600)
     for signal in (Signal.CPU_REQUEST, Signal.MEMORY_LIMIT):
         truth, ours = declared.cluster.usage[signal], store.read(signal, grid)
-        kept = {ref: values[-1] for ref, values in zip(ours.refs, ours.values, strict=True) if values[-1] > 0}
+        last_requests = {ref: values[-1] for ref, values in zip(ours.refs, ours.values, strict=True) if values[-1] > 0}
         meant = {ref: values[-1] for ref, values in zip(truth.refs, truth.values, strict=True) if values[-1] > 0}
-        assert kept == meant
+        assert last_requests == meant
         roles = {ref: role_of(declared.cluster.inventory, ref) for ref in ours.refs}
         assert ContainerRole.SIDECAR in roles.values()
         assert ContainerRole.INIT not in roles.values()
@@ -118,7 +120,7 @@ def role_of(inventory: Inventory, ref: PodContainerRef) -> ContainerRole:
 
 def test_all_of_it_costs_one_query(declared: Served) -> None:
     with FaultProxy(declared.server.url) as proxy:
-        asked(declared, proxy.url)
+        inventory_from(declared, proxy.url)
     # names, survey, the series index, one snapshot, the pods' own rows, and the longest interval of their scrapes, of
     # those that are scraped often and of the rare ones
     assert proxy.count == 7

@@ -40,14 +40,14 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "prometheus-servers.md"
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with served(tmp_path_factory.mktemp("matrix"), TESTED) as scene:
-        yield scene
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with served(tmp_path_factory.mktemp("matrix"), TESTED) as served_matrix:
+        yield served_matrix
 
 
 @pytest.mark.parametrize("variant", TESTED, ids=lambda variant: variant.name)
-def test_a_server_is_read_as_the_reference_or_refused_by_name(scene: Scene, variant: Variant, tmp_path: Path) -> None:
-    outcome = scene.outcome(variant, store_in(tmp_path))
+def test_a_server_is_read_as_the_reference_or_refused_by_name(matrix: Scene, variant: Variant, tmp_path: Path) -> None:
+    outcome = matrix.outcome(variant, store_in(tmp_path))
     if not variant.same:
         assert variant.says in outcome.refusal
         assert outcome.fix
@@ -65,9 +65,9 @@ def test_a_server_is_read_as_the_reference_or_refused_by_name(scene: Scene, vari
 def test_victoria_metrics_gives_the_same_answers(tmp_path: Path) -> None:
     names = (TESTED[0].name, "scraped every 15 minutes", "two clusters, told apart by the label cluster")
     variants = [variant for variant in TESTED if variant.name in names]
-    with served_by_victoria_metrics(tmp_path, variants) as scene:
+    with served_by_victoria_metrics(tmp_path, variants) as matrix:
         for number, variant in enumerate(variants):
-            outcome = scene.outcome(variant, store_in(tmp_path / str(number)))
+            outcome = matrix.outcome(variant, store_in(tmp_path / str(number)))
             assert variant.is_met(outcome), (variant.name, outcome)
             assert outcome.row(variant) in PAGE.read_text()
 
@@ -75,9 +75,9 @@ def test_victoria_metrics_gives_the_same_answers(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_thanos_gives_the_same_answers(tmp_path: Path) -> None:
     needing.thanos()
-    with served_by_thanos(tmp_path, TESTED) as scene:
+    with served_by_thanos(tmp_path, TESTED) as matrix:
         for number, variant in enumerate(TESTED):
-            outcome = scene.outcome(variant, store_in(tmp_path / str(number)))
+            outcome = matrix.outcome(variant, store_in(tmp_path / str(number)))
             assert variant.is_met(outcome), (variant.name, outcome)
             assert outcome.row(variant) in PAGE.read_text()
 
@@ -93,16 +93,16 @@ def test_a_pair_that_thanos_puts_together_is_one_cluster_and_half_of_it_is_no_an
         Server(tmp_path / "copy", labels={REPLICA: "b"}) as second,
         thanos(tmp_path, {"a": first.url, "b": second.url}) as querier,
     ):
-        scene = Scene(cluster, querier.url)
-        assert TESTED[0].is_met(scene.outcome(TESTED[0], store_in(tmp_path / "whole")))
+        matrix = Scene(cluster, querier.url)
+        assert TESTED[0].is_met(matrix.outcome(TESTED[0], store_in(tmp_path / "whole")))
         querier.sidecars["b"].kill()
-        half = scene.outcome(TESTED[0], store_in(tmp_path / "half"), LeapingTimer())
+        half = matrix.outcome(TESTED[0], store_in(tmp_path / "half"), LeapingTimer())
         assert "code = Unavailable" in half.refusal
         assert "Restore the storage" in half.fix
 
 
-def doctor_of(scene: Scene, variant: Variant) -> list[ProbeFinding]:
-    server = PrometheusSettings(url=scene.url, labels={LABEL: variant.name})
+def doctor_of(matrix: Scene, variant: Variant) -> list[ProbeFinding]:
+    server = PrometheusSettings(url=matrix.url, labels={LABEL: variant.name})
     clock = FixedClock(END + variant.late_seconds)
     return list(metrics.probes(ProfilerSettings(window_days=2, prometheus=server), clock))
 
@@ -116,35 +116,35 @@ def doctor_of(scene: Scene, variant: Variant) -> list[ProbeFinding]:
     ],
 )
 def test_the_doctor_passes_where_a_scan_does_and_says_what_lags(
-    scene: Scene, name: str, late_seconds: int, says: str, tmp_path: Path
+    matrix: Scene, name: str, late_seconds: int, says: str, tmp_path: Path
 ) -> None:
     variant = replace(next(v for v in TESTED if v.name == name), late_seconds=late_seconds)
-    findings = doctor_of(scene, variant)
+    findings = doctor_of(matrix, variant)
     assert [f for f in findings if f.fatal] == []
     assert any(says in f.found for f in findings if f.state is ProbeState.WARNING)
     (answered,) = (f.found for f in findings if f.probe == "prometheus usage")
     assert " 0 values" not in answered
-    outcome = scene.outcome(variant, store_in(tmp_path))
+    outcome = matrix.outcome(variant, store_in(tmp_path))
     assert outcome.refusal == ""
     assert any(says in note for note in outcome.notes)
 
 
-def test_the_doctor_fails_where_a_scan_finds_nothing(scene: Scene) -> None:
+def test_the_doctor_fails_where_a_scan_finds_nothing(matrix: Scene) -> None:
     ended = replace(TESTED[0], late_seconds=3 * DAY_SECONDS)
-    assert any(f.fatal for f in doctor_of(scene, ended)), "the window of the scan is two days long"
+    assert any(f.fatal for f in doctor_of(matrix, ended)), "the window of the scan is two days long"
 
 
-def test_the_doctor_looks_at_the_chosen_cluster_alone(scene: Scene) -> None:
+def test_the_doctor_looks_at_the_chosen_cluster_alone(matrix: Scene) -> None:
     absent = next(v for v in TESTED if v.name == "kube-state-metrics absent")
-    (missing,) = (f for f in doctor_of(scene, absent) if f.probe == "prometheus metrics")
+    (missing,) = (f for f in doctor_of(matrix, absent) if f.probe == "prometheus metrics")
     # Other clusters of this server have kube-state-metrics.
     assert "every pod counts as a bare pod" in missing.found
-    (whole,) = (f for f in doctor_of(scene, TESTED[0]) if f.probe == "prometheus metrics")
-    assert whole.state is ProbeState.OK
+    (complete,) = (f for f in doctor_of(matrix, TESTED[0]) if f.probe == "prometheus metrics")
+    assert complete.state is ProbeState.OK
 
 
 @pytest.mark.parametrize("variant", [v for v in TESTED if not v.same], ids=lambda variant: variant.name)
-def test_the_doctor_says_what_a_scan_would_refuse(scene: Scene, variant: Variant) -> None:
-    refused = next(f for f in doctor_of(scene, variant) if variant.says in f.found)
+def test_the_doctor_says_what_a_scan_would_refuse(matrix: Scene, variant: Variant) -> None:
+    refused = next(f for f in doctor_of(matrix, variant) if variant.says in f.found)
     assert refused.state in (ProbeState.WARNING, ProbeState.FAILED)
     assert refused.fix

@@ -43,11 +43,13 @@ def test_every_slot_of_every_part_and_namespace_is_asked_exactly_once(
 ) -> None:
     requests = wishes(MIDNIGHT + offset * FIVE_MINUTES_SECONDS, days)
     queries = plan(requests, Population(people, 5), most)
-    for wish in requests:
+    for range_query in requests:
         for namespace in [*people, "unknown"]:
-            counted = dict.fromkeys(wish.grid.times().tolist(), 0)
+            counted = dict.fromkeys(range_query.grid.times().tolist(), 0)
             for query in queries:
-                if wish.part in query.parts and (wish.part.kind is PartKind.NODE or chooses(query.shard, namespace)):
+                if range_query.part in query.parts and (
+                    range_query.part.kind is PartKind.NODE or chooses(query.shard, namespace)
+                ):
                     for moment in query.grid.times().tolist():
                         counted[moment] += 1
             assert set(counted.values()) <= {1}
@@ -139,8 +141,8 @@ def test_shards_cover_every_namespace_once_known_or_not(people: dict[str, int], 
 @given(NAMES.filter(bool), st.integers(1, 12))
 def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, int], slots: int) -> None:
     parts = usage_parts(Rates(60), {}, rule=False)
-    whole = RangeQuery(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), everywhere(people))
-    pieces = [whole]
+    range_query = RangeQuery(parts, TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, slots), everywhere(people))
+    pieces = [range_query]
     atoms: list[RangeQuery] = []
     while pieces:
         query = pieces.pop()
@@ -155,7 +157,7 @@ def test_halves_ask_for_the_same_until_nothing_is_left_to_cut(people: dict[str, 
                 for a in atoms
                 if part in a.parts and (part.kind is PartKind.NODE or chooses(a.shard, namespace))
             ]
-            assert sorted(numbers) == whole.grid.times().tolist()
+            assert sorted(numbers) == range_query.grid.times().tolist()
 
 
 def test_a_selector_is_as_long_as_two_names_however_many_are_meant() -> None:

@@ -25,30 +25,30 @@ def instant(url: str, expression: str, moment: int) -> float:
 def test_answers_are_those_of_asking_each_container_alone(served: Served) -> None:
     source = PrometheusSource(profiler_settings(served.server.url).prometheus)
     window = TimeWindow(served.end - DAY_SECONDS, served.end)
-    known = source.inventory(served.end, window)
-    answers = source.quantiles(QuantileQuery(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), known)
+    inventory = source.inventory(served.end, window)
+    answers = source.quantiles(QuantileQuery(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), inventory)
     assert len(answers.pods) > 20
     for ref in list(answers.pods)[::7]:
         own = f'{{namespace="{ref.namespace}",pod="{ref.pod}",container="{ref.container}"}}'
         cpu, memory = f"container_cpu_usage_seconds_total{own}", f"container_memory_working_set_bytes{own}"
-        answer = answers.pods[ref]
+        quantiles = answers.pods[ref]
         text = f"quantile_over_time(0.95, rate({cpu}[75s])[1d:75s])"
-        assert answer.cpu_percentile_millicores == pytest.approx(1000 * instant(served.server.url, text, served.end))
-        assert answer.memory_max_bytes == instant(served.server.url, f"max_over_time({memory}[1d:75s])", served.end)
-        assert answer.cpu_points == instant(served.server.url, f"count_over_time({cpu}[1d:75s])", served.end)
-        assert answer.memory_points == instant(served.server.url, f"count_over_time({memory}[1d:75s])", served.end)
+        assert quantiles.cpu_percentile_millicores == pytest.approx(1000 * instant(served.server.url, text, served.end))
+        assert quantiles.memory_max_bytes == instant(served.server.url, f"max_over_time({memory}[1d:75s])", served.end)
+        assert quantiles.cpu_points == instant(served.server.url, f"count_over_time({cpu}[1d:75s])", served.end)
+        assert quantiles.memory_points == instant(served.server.url, f"count_over_time({memory}[1d:75s])", served.end)
 
 
 def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) -> None:
     source = PrometheusSource(profiler_settings(served.server.url).prometheus)
-    known = source.inventory(served.end, TimeWindow(served.end - DAY_SECONDS, served.end))
+    inventory = source.inventory(served.end, TimeWindow(served.end - DAY_SECONDS, served.end))
     # Cut to the minute it is no multiple of 75 s after the epoch, nor is the first point a day before.
     now = served.end - 47
-    answers = source.quantiles(QuantileQuery(0.95, now, DAY_SECONDS, pooled=(0.66, 0.96)), known)
-    owners = known.owners()
+    answers = source.quantiles(QuantileQuery(0.95, now, DAY_SECONDS, pooled=(0.66, 0.96)), inventory)
+    owners = inventory.owners()
     pods: dict[ContainerRef, list[PodContainerRef]] = {}
     for ref in answers.pods:
-        container = known.container_of(ref, owners)
+        container = inventory.container_of(ref, owners)
         assert container is not None
         pods.setdefault(container, []).append(ref)
     container, refs = max(pods.items(), key=lambda pair: len(pair[1]))

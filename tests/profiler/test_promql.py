@@ -111,9 +111,9 @@ def test_unknown_operators_are_a_programming_error() -> None:
 def test_the_server_reads_the_value_that_was_meant(served: Served, text: str) -> None:
     # absent() of a series that does not exist repeats the equality matchers as the server's own parser read them.
     expression = f"absent({selector((metric_name_matcher('no_such_metric'), equal('probe', text)))})"
-    answer = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
-    assert answer["status"] == "success", answer
-    assert answer["data"]["result"][0]["metric"] == {"probe": text}
+    response = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
+    assert response["status"] == "success", response
+    assert response["data"]["result"][0]["metric"] == {"probe": text}
 
 
 @pytest.mark.prometheus
@@ -127,6 +127,6 @@ def test_marks_and_patterns_survive_the_servers_parser(served: Served, values: l
     )
     others = [with_constant_label(f"sum({text})", "mark", "other") for text in (rest, between)]
     expression = union([with_constant_label("vector(1)", "mark", mark), *others])
-    answer = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
-    assert answer["status"] == "success", (expression, answer)
-    assert answer["data"]["result"][0]["metric"] == ({"mark": mark} if mark else {})
+    response = requests.post(f"{served.server.url}/api/v1/query", {"query": expression}, timeout=10).json()
+    assert response["status"] == "success", (expression, response)
+    assert response["data"]["result"][0]["metric"] == ({"mark": mark} if mark else {})

@@ -34,15 +34,15 @@ Lives = dict[tuple[str, str, str], list[tuple[int, int]]]
 
 def lives() -> Lives:
     """(owner's kind, owner, pod) -> its lives in seconds since START; one name may live again."""
-    found: Lives = {("DaemonSet", "agent", "agent-x1"): [(0, DAYS * DAY)]}
-    found["StatefulSet", "office", "office-0"] = [(d * DAY + 8 * 3600, d * DAY + 18 * 3600) for d in range(DAYS)]
-    found["StatefulSet", "market", "market-0"] = [(0, 5 * DAY), (7 * DAY, DAYS * DAY)]  # not at the weekend
-    found["StatefulSet", "pulse", "pulse-0"] = [(h * 3600, h * 3600 + 2400) for h in range(0, 24 * DAYS, 3)]
+    pod_lives: Lives = {("DaemonSet", "agent", "agent-x1"): [(0, DAYS * DAY)]}
+    pod_lives["StatefulSet", "office", "office-0"] = [(d * DAY + 8 * 3600, d * DAY + 18 * 3600) for d in range(DAYS)]
+    pod_lives["StatefulSet", "market", "market-0"] = [(0, 5 * DAY), (7 * DAY, DAYS * DAY)]  # not at the weekend
+    pod_lives["StatefulSet", "pulse", "pulse-0"] = [(h * 3600, h * 3600 + 2400) for h in range(0, 24 * DAYS, 3)]
     for day in range(DAYS):
-        found["ReplicaSet", "night-7d9f8b6c5d", f"night-7d9f8b6c5d-{day:05d}"] = [
+        pod_lives["ReplicaSet", "night-7d9f8b6c5d", f"night-7d9f8b6c5d-{day:05d}"] = [
             (day * DAY + 3600, day * DAY + 4 * 3600)
         ]
-    return found
+    return pod_lives
 
 
 def samples(spans: list[tuple[int, int]], down: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -63,7 +63,7 @@ def written(folder: Path, down: tuple[int, int]) -> Path:
     for (kind, owner, pod), spans in lives().items():
         of_pod = f'namespace="shop",pod="{pod}"'
         own = f'{of_pod},container="app"'
-        told = {
+        by_family = {
             "kube_pod_owner": f'{of_pod},owner_kind="{kind}",owner_name="{owner}",owner_is_controller="true"',
             "kube_pod_info": f'{of_pod},node="n1",created_by_kind="{kind}",created_by_name="{owner}"',
             "kube_pod_status_phase": f'{of_pod},phase="Running"',
@@ -71,7 +71,7 @@ def written(folder: Path, down: tuple[int, int]) -> Path:
         for at, lived in samples(spans, down):
             add(cpu, own, at, lived * MILLICORES / 1000)
             add(memory, own, at, 1e8)
-            for family, labels in told.items():
+            for family, labels in by_family.items():
                 add(family, labels, at, 1)
             add("kube_pod_container_status_restarts_total", own, at, 0)
             add("kube_pod_container_resource_requests", f'{own},resource="cpu",node="n1"', at, 1)
@@ -111,19 +111,19 @@ def scanned(folder: Path, down: tuple[int, int]) -> Store:
     return store
 
 
-def said(store: Store, most_series: int = 8000) -> dict[str, Recommendation]:
+def advice_by_name(store: Store, most_series: int = 8000) -> dict[str, Recommendation]:
     sharding = daily_analysis.Sharding(Here(), ShardSize(most_series)) if most_series < 8000 else None
     analysis = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent(), sharding=sharding)
     return {recommendation.container.workload.name: recommendation for recommendation in analysis.recommendations}
 
 
-def covered(one: Recommendation) -> float:
-    return min(float(v.inputs["coverage"]) for v in one.values if "coverage" in v.inputs)
+def covered(recommendation: Recommendation) -> float:
+    return min(float(v.inputs["coverage"]) for v in recommendation.values if "coverage" in v.inputs)
 
 
 def test_what_is_off_at_night_or_most_of_the_day_is_whole_and_gets_values(tmp_path: Path) -> None:
     store = scanned(tmp_path, down=(0, 0))
-    recommendations = said(store)
+    recommendations = advice_by_name(store)
     for name in ("office", "night", "market", "pulse"):
         assert covered(recommendations[name]) >= 0.95 > GuardrailSettings().minimum_coverage
         assert not {v.reason for v in recommendations[name].values} & {Reason.LOW_COVERAGE, Reason.NO_DATA}
@@ -135,11 +135,11 @@ def test_what_is_off_at_night_or_most_of_the_day_is_whole_and_gets_values(tmp_pa
 
 def test_two_days_without_prometheus_are_a_gap_of_each_of_them_however_the_work_is_divided(tmp_path: Path) -> None:
     store = scanned(tmp_path, down=(3 * DAY, 5 * DAY))
-    recommendations = said(store)
+    recommendations = advice_by_name(store)
     # Two of eight days could not be seen: a quarter of the lives or of the time.
     for name in ("office", "night"):
         assert covered(recommendations[name]) < 0.8 < GuardrailSettings().minimum_coverage
-    divided = said(store, most_series=1)
+    divided = advice_by_name(store, most_series=1)
     assert {name: covered(recommendation) for name, recommendation in divided.items()} == {
-        name: covered(one) for name, one in recommendations.items()
+        name: covered(advice) for name, advice in recommendations.items()
     }

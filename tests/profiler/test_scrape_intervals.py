@@ -175,20 +175,20 @@ def scanned(server: Server, case: Case, folder: Path) -> tuple[QualityRecord, li
     ]
 
 
-def of_counters(one: Scraped, number: int) -> tuple[float, int]:
+def of_counters(scraped: Scraped, number: int) -> tuple[float, int]:
     """(mean in millicores, slots) by the raw counter: its growth between samples that follow each other in their
     interval, over the time between them; 1.6 intervals bridge the step of a change and no gap."""
-    times = one.times()
+    times = scraped.times()
     steps, growth = np.diff(times), np.diff(used(times, number))
     pairs = zip(times[:-1], times[1:], steps, strict=True)
-    near = np.array([step <= 1.6 * max(map(one.interval_at, (a, b))) for a, b, step in pairs])
+    near = np.array([step <= 1.6 * max(map(scraped.interval_at, (a, b))) for a, b, step in pairs])
     return 1000 * growth[near].sum() / steps[near].sum(), int(steps[near].sum() // SLOT)
 
 
 def assert_whole(answers: Sequence[Answer], case: Case) -> None:
-    for number, (answer, scraped) in enumerate(zip(answers, case.series, strict=True)):
+    for number, (read, scraped) in enumerate(zip(answers, case.series, strict=True)):
         mean, slots = of_counters(scraped, number)
-        sampled = ~np.isnan(answer.mean)
+        sampled = ~np.isnan(read.mean)
         # Slots: all in which the counter grew, less one at each of two borders of a stretch and at the change. The wide
         # window of rare scrapes reaches over the end of a stretch by three intervals at most.
         reach = 3 * max(interval for _, interval in scraped.spans) // SLOT
@@ -196,17 +196,17 @@ def assert_whole(answers: Sequence[Answer], case: Case) -> None:
         unsure = sum(interval * 5 // 2 for _, interval in scraped.spans if interval > 900) // SLOT
         assert slots - 5 - unsure <= sampled.sum() <= slots + 2 * (reach + 2), (case.name, scraped.namespace)
         # The mean of the stored slots: a slot at the border of a stretch holds part of a stretch, so 3 % are allowed.
-        assert np.nanmean(answer.mean) == pytest.approx(mean, rel=0.03), (case.name, scraped.namespace)
+        assert np.nanmean(read.mean) == pytest.approx(mean, rel=0.03), (case.name, scraped.namespace)
         # Where the mean is known, so is the memory (of 100 MB in all samples).
-        unknown = sampled & np.isnan(answer.memory)
+        unknown = sampled & np.isnan(read.memory)
         assert unknown.sum() <= 2 * (reach + 1), (case.name, scraped.namespace)
-        assert set(np.unique(answer.memory[~np.isnan(answer.memory)])) == {np.float32(1e8)}
-        stored = ~np.isnan(answer.highest)
+        assert set(np.unique(read.memory[~np.isnan(read.memory)])) == {np.float32(1e8)}
+        stored = ~np.isnan(read.highest)
         if stored.any():
             # What a request is for is never lower than the mean, less what a rate's window smears at a step (the usage
             # changes each 20 minutes), and is known wherever the mean is.
             assert (stored == sampled).all(), (case.name, scraped.namespace)
-            assert np.nanmean(answer.highest) >= 0.98 * np.nanmean(answer.mean)
+            assert np.nanmean(read.highest) >= 0.98 * np.nanmean(read.mean)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -226,11 +226,11 @@ def test_several_intervals_and_short_spells_of_one_are_found(server: Server, cas
 def test_what_was_frequent_and_has_ended_is_not_taken_for_rare(server: Server, tmp_path: Path) -> None:
     case = {case.name: case for case in OTHERS}["ended"]
     _, answers = scanned(server, case, tmp_path)
-    for answer, scraped in zip(answers, case.series, strict=True):
+    for read, scraped in zip(answers, case.series, strict=True):
         times = scraped.times()
         # A 5-minute rate shows until five minutes after the last sample, and in no slot after that.
-        last = START + SLOT * (np.flatnonzero(~np.isnan(answer.mean)).max() + 1)
-        highest = START + SLOT * (np.flatnonzero(~np.isnan(answer.memory)).max() + 1)
+        last = START + SLOT * (np.flatnonzero(~np.isnan(read.mean)).max() + 1)
+        highest = START + SLOT * (np.flatnonzero(~np.isnan(read.memory)).max() + 1)
         if scraped.namespace != "b":
             assert max(last, highest) <= times.max() + 2 * SLOT, scraped.namespace
 
@@ -239,9 +239,9 @@ def test_the_record_says_what_was_scraped_how_often_and_when(server: Server, tmp
     cases = {case.name: case for case in OTHERS}
     spell = cases["spell"]
     record, _ = scanned(server, spell, tmp_path / "spell")
-    found = {(s.interval_seconds, s.window_seconds) for s in record.scrapes}
+    intervals = {(s.interval_seconds, s.window_seconds) for s in record.scrapes}
     # Scraped each 30 s, read by 5-minute rates; for three hours each 300 s, read over at most 4 x 300 s.
-    assert {(30, 300), (300, 1200)} <= found
+    assert {(30, 300), (300, 1200)} <= intervals
     slow = next(s for s in record.scrapes if s.interval_seconds == 300)
     # From 01:00 to 04:00, seen in whole hours.
     assert abs(slow.start_seconds - (MIDNIGHT + HOUR_SECONDS)) <= HOUR_SECONDS

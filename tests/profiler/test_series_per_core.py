@@ -50,7 +50,7 @@ SUBJECTS: dict[str, dict[str, str]] = {
 }
 
 
-def whole(cores: int, *, label: str = "") -> list[Series]:
+def one_series(cores: int, *, label: str = "") -> list[Series]:
     """One series for all cores."""
     return [
         ({**own, "cpu": label}, np.sum(counters(i, cores), axis=0).tolist()) for i, own in enumerate(SUBJECTS.values())
@@ -81,33 +81,33 @@ def twice(series: Sequence[Series], **labels: tuple[str, str]) -> list[Series]:
 
 VARIANTS: dict[str, tuple[str, list[Series]]] = {
     # variant -> the one that it must equal, and its series
-    "4 cores, total": ("4", whole(4, label="total")),
+    "4 cores, total": ("4", one_series(4, label="total")),
     "4 cores, each": ("4", split(4)),
     "4 cores, each, other names": ("4", split(4, "cpu{}")),
     "4 cores, each, plain numbers": ("4", split(4, "{}")),
     "4 cores, each, in capitals": ("4", split(4, "CPU{}")),
     "4 cores, each, with the group of processors": ("4", split(4, "0,{}")),
-    "4 cores, all": ("4", whole(4, label="all")),
+    "4 cores, all": ("4", one_series(4, label="all")),
     # the words of cAdvisor, Telegraf, Windows' counters, collectd
     **{
-        f"4 cores, each beside {word}": ("4", [*split(4), *whole(4, label=word)])
+        f"4 cores, each beside {word}": ("4", [*split(4), *one_series(4, label=word)])
         for word in ("Total", "cpu-total", "_Total", "all")
     },
     "4 cores, each on one node": ("4", split(4, but="n1")),
-    "4 cores, each beside the total": ("4", [*split(4), *whole(4, label="total")]),
-    "4 cores, each beside all of them without the label, or that alone": ("4", [*split(4, but="n1"), *whole(4)]),
+    "4 cores, each beside the total": ("4", [*split(4), *one_series(4, label="total")]),
+    "4 cores, each beside all of them without the label, or that alone": ("4", [*split(4, but="n1"), *one_series(4)]),
     "4 cores, each, two replicas": ("4", twice(split(4), prometheus_replica=("a", "b"))),
-    "4 cores, total, two replicas": ("4", twice(whole(4, label="total"), prometheus_replica=("a", "b"))),
+    "4 cores, total, two replicas": ("4", twice(one_series(4, label="total"), prometheus_replica=("a", "b"))),
     "1 core": ("1", split(1)),
     "12 cores, each": ("12", split(12)),
-    **{str(cores): (str(cores), whole(cores)) for cores in (1, 4, 12)},
+    **{str(cores): (str(cores), one_series(cores)) for cores in (1, 4, 12)},
 }
 TESTED = [name for name in VARIANTS if not name.isdigit()]
 JOBS = {
-    "4 cores, total of a kubelet and each of cAdvisor": (whole(4, label="total"), split(4)),
-    "4 cores, all of a kubelet and each of cAdvisor": (whole(4), split(4)),
+    "4 cores, total of a kubelet and each of cAdvisor": (one_series(4, label="total"), split(4)),
+    "4 cores, all of a kubelet and each of cAdvisor": (one_series(4), split(4)),
     "4 cores, each of two jobs under other names": (split(4, "{}"), split(4)),
-    "4 cores, total of one job and all of another": (whole(4, label="total"), whole(4)),
+    "4 cores, total of one job and all of another": (one_series(4, label="total"), one_series(4)),
 }
 """Two jobs that scrape the same containers."""
 VARIANTS |= {
@@ -162,8 +162,8 @@ def test_quantiles_of_the_server_add_the_cores(url: str, variant: str) -> None:
     answers = []
     for name in (variant, VARIANTS[variant][0]):
         source = PrometheusSource(settings(url, name))
-        known = source.inventory(END, TimeWindow(START, END))
-        answers.append(source.quantiles(QuantileQuery(0.95, END, 7200, pooled=(0.5,)), known))
+        inventory = source.inventory(END, TimeWindow(START, END))
+        answers.append(source.quantiles(QuantileQuery(0.95, END, 7200, pooled=(0.5,)), inventory))
         source.close()
     quantiles, meant = answers
     assert quantiles.pods.keys() == meant.pods.keys()
@@ -182,14 +182,16 @@ def test_reports_of_nodes_add_the_cores(url: str, variant: str) -> None:
         source = NodeMetricSource(settings(url, name))
         observed.append(source.observe(END, policy, {}))
         source.close()
-    found, meant = observed
+    per_core, meant = observed
     for tracks in ("nodes", "sums"):
-        ours, theirs = (getattr(one, tracks)[Resource.CPU] for one in (found, meant))
+        ours, theirs = (getattr(observation, tracks)[Resource.CPU] for observation in (per_core, meant))
         assert ours.nodes == theirs.nodes == ("n1", "n2")
         np.testing.assert_allclose(ours.values, theirs.values, rtol=1e-4)
-    assert sorted(found.pods) == [("ml", "job-0"), ("shop", "web-0")]
-    used, wanted = (dict(zip(one.pods, one.usage[Resource.CPU], strict=True)) for one in (found, meant))
-    assert used == pytest.approx(wanted, rel=1e-4)
+    assert sorted(per_core.pods) == [("ml", "job-0"), ("shop", "web-0")]
+    used, expected = (
+        dict(zip(observation.pods, observation.usage[Resource.CPU], strict=True)) for observation in (per_core, meant)
+    )
+    assert used == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("variant", TESTED)

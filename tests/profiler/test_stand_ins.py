@@ -55,7 +55,7 @@ def cluster(
     return Usage(refs, grid, values, Resource.CPU, Statistic.MEAN), Inventory("test", START, (), (), pods)
 
 
-def told(values: FloatMatrix, lives: Sequence[Sequence[Life]]) -> list[float]:
+def group_total(values: FloatMatrix, lives: Sequence[Sequence[Life]]) -> list[float]:
     """The total of one group by the rule at the head of `cotenant.profiler.pool`, one slot after another."""
     totals: list[float] = []
     for slot in range(values.shape[1]):
@@ -104,7 +104,7 @@ def test_totals_follow_the_rule_slot_by_slot(values: FloatMatrix, lives: list[li
     expected = []
     for ref in members.refs:
         rows = [i for i in range(MEMBERS) if (groups[i] if lives[i] else f"pod-{i}") == ref.name]
-        expected.append(told(values[rows], [lives[i] for i in rows]))
+        expected.append(group_total(values[rows], [lives[i] for i in rows]))
     for series in (usage, thin(usage)):
         np.testing.assert_array_equal(total(series, members).values, np.array(expected, dtype=np.float32))
 
@@ -140,10 +140,10 @@ def test_many_groups_are_summed_as_each_alone() -> None:
     lives: list[list[Life]] = [[(float(rng.integers(-5, 5)), None)] for _ in range(1300)]
     usage, inventory = cluster(values, lives, groups)
     members = by_workload(usage.refs, inventory)
-    made, parts = total(thin(usage), members), partial_totals(thin(usage), members)
+    totals, parts = total(thin(usage), members), partial_totals(thin(usage), members)
     assert parts.groups.tolist() == list(range(len(sizes)))
     for place, ref in enumerate(members.refs):
         rows = np.array([i for i, group in enumerate(groups) if group == ref.name])
         alone = by_workload([usage.refs[i] for i in rows], inventory)
-        np.testing.assert_array_equal(made.values[place], total(thin(usage).take(rows), alone).values[0])
+        np.testing.assert_array_equal(totals.values[place], total(thin(usage).take(rows), alone).values[0])
         np.testing.assert_array_equal(parts.reported[place], np.isfinite(values[rows]).any(axis=0))

@@ -86,7 +86,7 @@ def test_a_server_that_finds_series_by_whole_names_alone_gives_the_same_numbers(
 def test_a_pattern_is_tried_once_and_not_at_all_where_it_is_taken(served: Served, tmp_path: Path) -> None:
     with StrictServer(served.server.url, Rules()) as strict:
         pulled(store_in(tmp_path), served.end, profiler_settings(strict.url))
-    texts = [text for _, _, asked in strict.requests for text in asked.get("query", ())]
+    texts = [text for _, _, query in strict.requests for text in query.get("query", ())]
     assert any("__name__=~" in text for text in texts)
     assert not any("cotenant_name" in text for text in texts)
 
@@ -106,7 +106,7 @@ def test_parameters_of_the_address_travel_with_every_request(served: Served, tmp
     with StrictServer(served.server.url, Rules(needs_parameter=("dedup", "false"))) as strict:
         record = pulled(store_in(tmp_path), served.end, profiler_settings(f"{strict.url}?dedup=false&key=s3cret"))
         assert not strict.refused and len(strict.requests) > 3
-        assert all(asked["key"] == ["s3cret"] for _, _, asked in strict.requests)
+        assert all(query["key"] == ["s3cret"] for _, _, query in strict.requests)
     assert {"POST", "GET"} == {method for method, _, _ in strict.requests}
     assert "s3cret" not in record.source
 
@@ -195,7 +195,7 @@ def test_a_limit_on_series_cuts_namespaces_and_not_time(
 
 
 @pytest.mark.parametrize(
-    "words",
+    "phrase",
     [
         "the query time range exceeds the limit (query length: 48h0m0s, limit: 12h0m0s) (err-mimir-max-query-length)",
         "query range must be less than 12h",
@@ -203,10 +203,10 @@ def test_a_limit_on_series_cuts_namespaces_and_not_time(
     ids=["Mimir", "in other words"],
 )
 def test_a_limit_on_the_span_of_a_query_cuts_time_alone(
-    served: Served, plain: Store, tmp_path: Path, words: str
+    served: Served, plain: Store, tmp_path: Path, phrase: str
 ) -> None:
     store = store_in(tmp_path)
-    with StrictServer(served.server.url, Rules(most_seconds=12 * HOUR_SECONDS, too_long_span=words)) as strict:
+    with StrictServer(served.server.url, Rules(most_seconds=12 * HOUR_SECONDS, too_long_span=phrase)) as strict:
         record = pulled(store, served.end, profiler_settings(strict.url))
     assert Defect.QUERY_FAILED not in record.defects
     # Of two days one is of 36 hours: each of three unions of parts is refused four times at most until it is cut into
@@ -221,9 +221,9 @@ def test_owners_of_pods_that_are_gone_are_found_where_the_index_is_read_for_half
     store = store_in(tmp_path)
     with StrictServer(served.server.url, Rules(series_seconds=12 * HOUR_SECONDS)) as strict:
         pulled(store, served.end, profiler_settings(strict.url))
-        asked = [path for _, path, _ in strict.requests].count("/api/v1/series")
+        count = [path for _, path, _ in strict.requests].count("/api/v1/series")
     # at once, the oldest half day, and four pieces of two days
-    assert asked == 6
+    assert count == 6
     assert_same(store, plain, served.end)
 
 

@@ -93,7 +93,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_memory_is_what_a_container_needs_and_not_its_working_set_alone(variant: str, url: str, tmp_path: Path) -> None:
-    _, meant, named = VARIANTS[variant]
+    _, meant, phrase = VARIANTS[variant]
     recommendation = scanned(url, variant, tmp_path).recommendations["shop/Deployment/web/main"]
     request, limit = (recommendation.value(Resource.MEMORY, field) for field in Field)
     assert request is not None and limit is not None
@@ -105,8 +105,8 @@ def test_memory_is_what_a_container_needs_and_not_its_working_set_alone(variant:
     else:
         assert request.amount == pytest.approx(meant * MIB, abs=MIB)
         assert limit.amount == pytest.approx(max(meant, (limit.now or 0) / MIB) * MIB, abs=MIB)
-    assert named in "\n".join(recommendation.notes)
-    assert bool(recommendation.notes) is bool(named)
+    assert phrase in "\n".join(recommendation.notes)
+    assert bool(recommendation.notes) is bool(phrase)
 
 
 def test_a_recorder_adds_what_is_swapped_out_as_well() -> None:
@@ -116,8 +116,8 @@ def test_a_recorder_adds_what_is_swapped_out_as_well() -> None:
         f'container_memory_working_set_bytes{{container="side",namespace="shop",pod="web-0"}} {MIB} 1700000000000\n'
         f"container_swap_usage_bytes{{{labels}}} {3 * GIB} 1700000000000\n"
     )
-    answer = parse_resource_metrics(text.encode())
-    assert dict(zip(answer.container_memory.labels, answer.container_memory.values.tolist(), strict=True)) == {
+    exposition = parse_resource_metrics(text.encode())
+    assert dict(zip(exposition.container_memory.labels, exposition.container_memory.values.tolist(), strict=True)) == {
         labels.encode(): 4 * GIB,
         b'container="side",namespace="shop",pod="web-0"': MIB,
     }

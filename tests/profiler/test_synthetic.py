@@ -100,10 +100,10 @@ def test_requests_fit_the_nodes_at_every_moment(cluster: SyntheticCluster) -> No
         )
         # At one moment the pods that end (negative changes) free their room before others start.
         changes.sort(key=lambda change: (change[0], change[2]))
-        held = dict.fromkeys(allocatable, 0)
+        requested = dict.fromkeys(allocatable, 0)
         for _, node, amount in changes:
-            held[node] += amount
-            assert held[node] <= allocatable[node][resource]
+            requested[node] += amount
+            assert requested[node] <= allocatable[node][resource]
 
 
 def test_a_node_never_uses_more_than_it_has(cluster: SyntheticCluster) -> None:
@@ -119,8 +119,8 @@ def test_a_node_uses_what_its_pods_use_and_a_little_more(cluster: SyntheticClust
     for ref, values in rows(cluster.usage[Signal.CPU_USAGE_MEAN]):
         totals[node[ref.namespace, ref.pod]] += np.nan_to_num(values)
     for ref, values in rows(cluster.usage[Signal.NODE_CPU_USAGE_MEAN]):
-        known = ~np.isnan(values)
-        system = (values - totals[ref.name])[known]
+        measured = ~np.isnan(values)
+        system = (values - totals[ref.name])[measured]
         # 1.5 % of 16 to 64 cores plus 80 m, times log-normal noise of 8 %: 0.32 to 1.04 cores, give or take a third.
         assert system.min() > 200
         assert system.max() < 1500
@@ -151,10 +151,10 @@ def test_usage_is_known_only_while_a_pod_lives(cluster: SyntheticCluster) -> Non
     assert any(pod.end_seconds for pod in pods.values())
     for ref, values in rows(cluster.usage[Signal.CPU_USAGE_MEAN]):
         pod, grid = pods[ref.namespace, ref.pod], SPEC.grid
-        known = grid.times()[~np.isnan(values)]
+        measured = grid.times()[~np.isnan(values)]
         end = grid.end_seconds if pod.end_seconds is None else pod.end_seconds
         assert end <= grid.end_seconds
-        assert known.size == 0 or (known[0] >= pod.start_seconds and known[-1] < end)
+        assert measured.size == 0 or (measured[0] >= pod.start_seconds and measured[-1] < end)
 
 
 def test_a_workload_counts_its_running_pods(cluster: SyntheticCluster) -> None:
@@ -180,16 +180,16 @@ def test_a_kill_comes_at_the_limit_and_frees_memory(cluster: SyntheticCluster) -
     memory = cluster.usage[Signal.MEMORY_WORKING_SET_MAX]
     limits = {ref: np.nanmax(values) for ref, values in rows(cluster.usage[Signal.MEMORY_LIMIT])}
     kills = [e for e in cluster.inventory.events if e.kind is EventKind.OOM_KILL]
-    seen = 0
+    freed = 0
     for kill in kills:
         slot = memory.grid.index_of(kill.time_seconds)
         before, after = row(cluster, Signal.MEMORY_WORKING_SET_MAX, kill.subject)[slot - 1 : slot + 1]
         if not np.isnan(before + after):
-            seen += 1
+            freed += 1
             limit = kill.memory_limit_bytes or limits.get(kill.subject)
             assert limit is None or before >= 0.99 * limit
             assert after < 0.93 * before
-    assert seen > len(kills) / 2 > 2
+    assert freed > len(kills) / 2 > 2
 
 
 def test_counters_of_kills_and_restarts_are_the_events(cluster: SyntheticCluster) -> None:
@@ -255,13 +255,13 @@ def test_any_small_spec_gives_a_consistent_cluster(spec: SyntheticSpec) -> None:
     assert len(cluster.inventory.nodes) == spec.nodes
     owners = cluster.inventory.owners()
     assert len(owners) == len(cluster.inventory.pods)
-    known = {workload.ref for workload in cluster.inventory.workloads}
-    assert set(owners.values()) <= known
+    workload_refs = {workload.ref for workload in cluster.inventory.workloads}
+    assert set(owners.values()) <= workload_refs
     free = {n.name: dict(n.allocatable) for n in cluster.inventory.nodes}
     for pod in cluster.inventory.pods:
         for resource, amount in pod.requests.items() if pod.running else ():
             free[pod.node][resource] -= amount
-    assert min(min(left.values()) for left in free.values()) >= 0
+    assert min(min(free_of_node.values()) for free_of_node in free.values()) >= 0
     for signal, usage in cluster.usage.items():
         assert not (usage.values < 0).any()
         assert not np.isinf(usage.values).any()

@@ -19,8 +19,8 @@ def cluster() -> SyntheticCluster:
 
 def long_series(cluster: SyntheticCluster, signal: Signal) -> np.ndarray:
     values: np.ndarray = cluster.usage[signal].values
-    kept: np.ndarray = values[np.isfinite(values).mean(axis=1) > 0.95]
-    return kept
+    gapless: np.ndarray = values[np.isfinite(values).mean(axis=1) > 0.95]
+    return gapless
 
 
 def requested(cluster: SyntheticCluster, kind: Resource) -> float:

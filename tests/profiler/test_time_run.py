@@ -27,9 +27,9 @@ def test_the_p95_of_a_job_that_ended_is_that_of_its_run(rest_days: int) -> None:
     run = np.linspace(20_000, 24_000, 36)
     cpu = np.concatenate([run, np.zeros(rest_days * SLOTS)])[None].astype(np.float32)
     memory = np.where(cpu > 0, 25.6e9, 0.0).astype(np.float32)
-    whole, grid = histograms(cpu)
-    assert whole.percentile(0.95)[0] == pytest.approx(10, abs=1)
-    ran = while_running(whole, cpu, idle_slots(cpu, memory), grid).percentile(0.95)[0]
+    histogram, grid = histograms(cpu)
+    assert histogram.percentile(0.95)[0] == pytest.approx(10, abs=1)
+    ran = while_running(histogram, cpu, idle_slots(cpu, memory), grid).percentile(0.95)[0]
     assert 23_805 * 0.95 <= ran <= 24_000 * 1.05
 
 
@@ -37,16 +37,16 @@ def test_what_runs_all_along_is_left_as_it_is_even_where_it_uses_no_cpu() -> Non
     cpu = np.zeros((1, SLOTS), dtype=np.float32)
     cpu[0, ::10] = 500
     memory = np.full((1, SLOTS), 1e8, dtype=np.float32)
-    whole, grid = histograms(cpu)
-    assert while_running(whole, cpu, idle_slots(cpu, memory), grid) is whole
+    histogram, grid = histograms(cpu)
+    assert while_running(histogram, cpu, idle_slots(cpu, memory), grid) is histogram
 
 
 def test_what_never_ran_keeps_its_zeros_and_gaps_are_no_zeros() -> None:
     cpu = np.zeros((2, SLOTS), dtype=np.float32)
     cpu[1] = np.nan
-    whole, grid = histograms(cpu)
-    ran = while_running(whole, cpu, idle_slots(cpu, cpu), grid).percentile(0.95)
-    assert ran[0] == whole.percentile(0.95)[0] and np.isnan(ran[1])
+    histogram, grid = histograms(cpu)
+    ran = while_running(histogram, cpu, idle_slots(cpu, cpu), grid).percentile(0.95)
+    assert ran[0] == histogram.percentile(0.95)[0] and np.isnan(ran[1])
 
 
 def test_without_memory_cpu_of_nothing_says_that_no_pod_ran() -> None:
@@ -58,8 +58,8 @@ def test_without_memory_cpu_of_nothing_says_that_no_pod_ran() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40_000)), min_size=1, max_size=200))
 def test_it_is_as_if_the_rests_had_not_been_recorded(slots: list[tuple[int, int]]) -> None:
     cpu = np.array([[0 if rests else value for rests, value in slots]], dtype=np.float32)
-    whole, grid = histograms(cpu)
-    ran = while_running(whole, cpu, cpu == 0, grid)
+    histogram, grid = histograms(cpu)
+    ran = while_running(histogram, cpu, cpu == 0, grid)
     recorded = cpu if (cpu == 0).all() else np.where(cpu > 0, cpu, np.nan)
     expected, _ = histograms(recorded)
     fractions = (0.5, 0.9, 0.95, 0.99)

@@ -74,6 +74,6 @@ def test_usage_that_names_no_container_is_refused_with_the_labels_that_lack(
 
 
 def test_a_loss_is_told_by_the_names_that_a_server_has_instead() -> None:
-    told = survey.losses({"k8s_pod_cpu_usage", "kube_pod_info"})
-    assert "OpenTelemetry's names, such as k8s_pod_cpu_usage" in told[CPU]
+    reasons = survey.losses({"k8s_pod_cpu_usage", "kube_pod_info"})
+    assert "OpenTelemetry's names, such as k8s_pod_cpu_usage" in reasons[CPU]
     assert "OpenTelemetry" not in survey.losses({"container_fs_usage_bytes"})[CPU]

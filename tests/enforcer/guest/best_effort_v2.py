@@ -45,8 +45,8 @@ def job() -> PodSpec:
     return PodSpec("ns", "job", UID, KubeQos.BEST_EFFORT, QosClass.BE, containers=(main,))
 
 
-def slo(**given: object) -> dict[str, object]:
-    return {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota", **given}}
+def slo(**thresholds: object) -> dict[str, object]:
+    return {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota", **thresholds}}
 
 
 def test_a_batch_pod_has_what_it_asked_for_and_gives_it_back(node: BatchNode) -> None:

@@ -119,13 +119,13 @@ def removed(folder: Path) -> bool:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path / "state")
-    yield made
-    made.close()
+    kernel_node = Node(tmp_path / "state")
+    yield kernel_node
+    kernel_node.close()
 
 
-def container_of(seen: Observation) -> GroupReading:
-    group = seen.pods[0].containers[0].group
+def container_of(observation: Observation) -> GroupReading:
+    group = observation.pods[0].containers[0].group
     assert group is not None
     return group
 
@@ -133,9 +133,9 @@ def container_of(seen: Observation) -> GroupReading:
 def test_the_node_is_recognised(node: Node) -> None:
     detection = node.hierarchy.detect()
     assert detection.layout == Layout(Driver.SYSTEMD, Runtime.CONTAINERD)
-    known = {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.MEMORY_LIMIT, Knob.MEMORY_MIN,
+    expected = {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.MEMORY_LIMIT, Knob.MEMORY_MIN,
              Knob.MEMORY_LOW, Knob.MEMORY_HIGH, Knob.MEMORY_OOM_GROUP}  # fmt: skip
-    assert known <= node.hierarchy.probe(TIER)
+    assert expected <= node.hierarchy.probe(TIER)
     assert Knob.CPU_BVT not in node.hierarchy.probe(TIER)
 
 

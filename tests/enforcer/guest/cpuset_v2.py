@@ -26,9 +26,9 @@ WAIT_SECONDS = 120.0
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path / "state")
-    yield made
-    made.close()
+    kernel_node = Node(tmp_path / "state")
+    yield kernel_node
+    kernel_node.close()
 
 
 def effective(path: str) -> str:

@@ -62,9 +62,9 @@ FACTS = NodeReading(
 FASTER = {"node.koordinator.sh/cpu-normalization-ratio": "1.5"}
 
 
-def memory_high(one: Container) -> int:
+def memory_high(container: Container) -> int:
     """floor((request + 0.9 * (limit, else allocatable, - request)) / page) * page; 0 = none, as of a limit as large."""
-    request, limit = one.granted.memory_request, one.granted.memory_limit
+    request, limit = container.granted.memory_request, container.granted.memory_limit
     if request == limit:
         return 0
     high = int((request + ((limit or ALLOCATABLE) - request) * FACTOR) / PAGE) * PAGE
@@ -73,8 +73,8 @@ def memory_high(one: Container) -> int:
 
 def pod_minimum(plan: PodPlan) -> int:
     own = plan.own or Amounts()
-    asked = own.memory_request or largest_moment(plan, lambda a: a.memory_request or a.memory_limit)
-    return asked + plan.overhead[1] if asked else 0
+    own_memory = own.memory_request or largest_moment(plan, lambda a: a.memory_request or a.memory_limit)
+    return own_memory + plan.overhead[1] if own_memory else 0
 
 
 class Node:
@@ -165,10 +165,10 @@ class Agent:
 
     def tick(self, spec: dict[str, Any]) -> None:
         observation = self._observer.read(self._pods, (), self._facts, self._applier.overridden_knobs)
-        seen = replace(observation, node=replace(observation.node, cpu=CpuUse(100.0)))
-        decided, self._memory = decide(seen, policy(spec), self._memory, strategies(EnforcerSettings()), Ages())
+        at_full_cpu = replace(observation, node=replace(observation.node, cpu=CpuUse(100.0)))
+        decided, self._memory = decide(at_full_cpu, policy(spec), self._memory, strategies(EnforcerSettings()), Ages())
         assert not [v for v in decided.verdicts if v.reason == "StrategyFailed"]
-        self._applier.apply([StrategyPlan(wants=decided.wants)], seen)
+        self._applier.apply([StrategyPlan(wants=decided.wants)], at_full_cpu)
 
     def killed(self) -> None:
         self._journal.close()
@@ -181,9 +181,9 @@ class Agent:
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    made = Node([plan.phase("running") for plan in plans(seed=45, count=48)])
-    yield made
-    made.remove()
+    matrix_node = Node([plan.phase("running") for plan in plans(seed=45, count=48)])
+    yield matrix_node
+    matrix_node.remove()
 
 
 @pytest.fixture

@@ -116,9 +116,9 @@ def removed(folder: Path) -> bool:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path / "state")
-    yield made
-    made.close()
+    kernel_node = Node(tmp_path / "state")
+    yield kernel_node
+    kernel_node.close()
 
 
 def test_a_buffer_is_saved_up_and_given_back(node: Node) -> None:

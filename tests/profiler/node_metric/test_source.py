@@ -52,31 +52,36 @@ def observed(source: NodeMetricSource, served: Served, back: int = 0) -> Observe
 
 
 def test_a_round_has_what_the_nodes_and_pods_really_used(source: NodeMetricSource, served: Served) -> None:
-    seen = observed(source, served)
+    observation = observed(source, served)
     truth = served.cluster.usage[Signal.NODE_CPU_USAGE_MEAN]
     names = [ref.name for ref in truth.refs]
-    assert seen.nodes[CPU].nodes == tuple(sorted(names)) and seen.nodes[CPU].values.shape == (len(names), 30)
+    assert observation.nodes[CPU].nodes == tuple(sorted(names)) and observation.nodes[CPU].values.shape == (
+        len(names),
+        30,
+    )
     # The root group's mean over the last half hour; rates reach four minutes back, so the edges are smoothed.
-    wanted = {ref.name: float(row[-6:].mean()) for ref, row in zip(truth.refs, truth.values, strict=True)}
-    got = dict(zip(seen.nodes[CPU].nodes, np.nanmean(seen.nodes[CPU].values, axis=1).tolist(), strict=True))
-    assert got == pytest.approx(wanted, rel=0.25)
+    expected = {ref.name: float(row[-6:].mean()) for ref, row in zip(truth.refs, truth.values, strict=True)}
+    got = dict(
+        zip(observation.nodes[CPU].nodes, np.nanmean(observation.nodes[CPU].values, axis=1).tolist(), strict=True)
+    )
+    assert got == pytest.approx(expected, rel=0.25)
     running = {(p.namespace, p.name) for p in served.cluster.inventory.pods if p.running}
-    assert len(running & set(seen.pods)) >= 0.95 * len(running)
-    assert all(served.end - 120 < t <= served.end for t in seen.newest.values())
+    assert len(running & set(observation.pods)) >= 0.95 * len(running)
+    assert all(served.end - 120 < t <= served.end for t in observation.newest.values())
 
 
 def test_a_pods_usage_is_the_mean_over_its_containers(source: NodeMetricSource, served: Served) -> None:
-    seen = observed(source, served)
+    observation = observed(source, served)
     truth = served.cluster.usage[Signal.CPU_USAGE_MEAN]
-    wanted: dict[tuple[str, str], float] = {}
+    expected: dict[tuple[str, str], float] = {}
     for ref, row in zip(truth.refs, truth.values, strict=True):
         if np.isfinite(row[-2:]).all():
             key = (ref.namespace, ref.pod)
-            wanted[key] = wanted.get(key, 0.0) + float(row[-1])
-    got = dict(zip(seen.pods, seen.usage[CPU].tolist(), strict=True))
-    shared = [k for k in wanted if k in got and wanted[k] > 20]
+            expected[key] = expected.get(key, 0.0) + float(row[-1])
+    got = dict(zip(observation.pods, observation.usage[CPU].tolist(), strict=True))
+    shared = [k for k in expected if k in got and expected[k] > 20]
     assert len(shared) > 10
-    ratios = np.array([got[k] / wanted[k] for k in shared])
+    ratios = np.array([got[k] / expected[k] for k in shared])
     # one 5-minute slot, seen through scrapes that lie up to a minute before its end
     assert 0.9 < np.median(ratios) < 1.1
 
@@ -89,10 +94,10 @@ def test_a_second_round_asks_for_the_new_minutes_only_and_has_the_same_half_hour
     again = observed(source, served)
     assert source.queries - before == 7
     fresh = NodeMetricSource(settings(served.server.url))
-    whole = observed(fresh, served)
+    unsplit = observed(fresh, served)
     fresh.close()
-    np.testing.assert_allclose(again.nodes[CPU].values, whole.nodes[CPU].values, rtol=1e-6)
-    np.testing.assert_allclose(again.sums[MEMORY].values, whole.sums[MEMORY].values, rtol=1e-6)
+    np.testing.assert_allclose(again.nodes[CPU].values, unsplit.nodes[CPU].values, rtol=1e-6)
+    np.testing.assert_allclose(again.sums[MEMORY].values, unsplit.sums[MEMORY].values, rtol=1e-6)
 
 
 def test_a_node_that_two_servers_scrape_counts_once(served: Served, tmp_path: Path) -> None:
@@ -126,10 +131,12 @@ def test_a_server_that_holds_two_clusters_is_refused_by_name(served: Served, tmp
 def test_a_server_without_nodes_is_no_data_and_a_gone_one_an_error(source: NodeMetricSource, served: Served) -> None:
     with pytest.raises(NoData, match="no recent sample"):
         source.observe(served.end + 7200, POLICY, {})
-    gone = NodeMetricSource(PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=0.5))
+    unreachable_source = NodeMetricSource(
+        PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=0.5)
+    )
     with pytest.raises(SourceError):
-        gone.observe(served.end, POLICY, {})
-    gone.close()
+        unreachable_source.observe(served.end, POLICY, {})
+    unreachable_source.close()
 
 
 @pytest.mark.parametrize("off_seconds", [3600, -3600, 60])
@@ -140,14 +147,14 @@ def test_a_server_whose_clock_is_off_is_asked_by_the_clock_that_its_samples_have
     with exporter_server(tmp_path, int(time.time())) as server:
         source = NodeMetricSource(settings(server.url), compares_clocks=True)
         now = int(time.time())
-        seen = source.observe(now - off_seconds, POLICY, {})
+        observation = source.observe(now - off_seconds, POLICY, {})
         # 2 CPUs, of which 1.7 are idle and 0.05 wait for a disk: 250 millicores, in the half hour that has just passed
-        assert float(np.nanmean(seen.nodes[CPU].values)) == pytest.approx(250.0, rel=0.01)
+        assert float(np.nanmean(observation.nodes[CPU].values)) == pytest.approx(250.0, rel=0.01)
         # the newest sample is 30 s old as the server starts, and 300 s old at most; its time is by the caller's clock
         expected = off_seconds if off_seconds != 60 else 0
-        (newest,) = seen.newest.values()
+        (newest,) = observation.newest.values()
         assert 0 <= now - newest - expected <= 300
-        assert seen.clock_ahead_seconds == pytest.approx(expected, abs=60)
+        assert observation.clock_ahead_seconds == pytest.approx(expected, abs=60)
         # once the clock is set, nothing of the other time is left
         again = source.observe(int(time.time()), POLICY, {})
         assert again.clock_ahead_seconds == 0 and 0 <= time.time() - max(again.newest.values()) <= 360
@@ -177,25 +184,25 @@ def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
     source: NodeMetricSource, served: Served, control_plane: ControlPlane, node_uids: dict[str, str]
 ) -> None:
     api = control_plane.api()
-    found = reports(observed(source, served), served.cluster.inventory.pods, POLICY, {})
-    assert {r.node for r in found} == node_uids.keys()
-    assert sum(len(r.status["podsMetric"]) for r in found) > 20
+    node_reports = reports(observed(source, served), served.cluster.inventory.pods, POLICY, {})
+    assert {r.node for r in node_reports} == node_uids.keys()
+    assert sum(len(r.status["podsMetric"]) for r in node_reports) > 20
     view = ReportContext(node_uids, "cotenant-manager", POLICY, float(served.end))
     writer = Writer(control_plane.client(account(control_plane, "cotenant-manager")), "cotenant-manager")
     for _ in range(2):  # the objects, then their statuses
-        made = steps(found, metrics(control_plane), view)
-        for intent in (*made.specs, *made.statuses):
+        report_steps = steps(node_reports, metrics(control_plane), view)
+        for intent in (*report_steps.specs, *report_steps.statuses):
             writer.send(intent)
-    there = metrics(control_plane)
-    assert all(there[n].reporter == "cotenant-manager" for n in node_uids)
-    second = steps(found, there, view)
-    assert (second.specs, second.statuses, second.turns[ReportDecision.NO_NEWER]) == ((), (), len(found))
+    stored_metrics = metrics(control_plane)
+    assert all(stored_metrics[n].reporter == "cotenant-manager" for n in node_uids)
+    second = steps(node_reports, stored_metrics, view)
+    assert (second.specs, second.statuses, second.turns[ReportDecision.NO_NEWER]) == ((), (), len(node_reports))
     # an agent that reports by itself becomes the reporter, and ours steps back
-    node = found[0].node
+    node = node_reports[0].node
     path = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{node}"
-    held = api.get(path)
-    held["status"]["updateTime"] = "2030-01-01T00:00:00Z"
-    api.replace(f"{path}/status", held, fieldManager="koordlet")
+    metric_body = api.get(path)
+    metric_body["status"]["updateTime"] = "2030-01-01T00:00:00Z"
+    api.replace(f"{path}/status", metric_body, fieldManager="koordlet")
     assert metrics(control_plane)[node].reporter == "koordlet"
     assert api.get(path)["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"].endswith("m")
 
@@ -203,10 +210,10 @@ def test_the_api_server_takes_the_report_and_gives_nothing_to_do_afterwards(
 def test_node_exporter_stands_in_for_a_kubelet_whose_root_group_is_not_scraped(tmp_path: Path) -> None:
     with exporter_server(tmp_path) as server:
         source = NodeMetricSource(settings(server.url))
-        seen = source.observe(EXPORTER_END, POLICY, {"10.0.0.1": "n1"})
+        observation = source.observe(EXPORTER_END, POLICY, {"10.0.0.1": "n1"})
         source.close()
     pod = Pod("shop", "web", WorkloadRef("shop", "Pod", "web"), "n1", EXPORTER_END - 3600)
-    report = reports(seen, [pod], POLICY, {})[0]
+    report = reports(observation, [pod], POLICY, {})[0]
     # busy = user + system = 0.25 cores; used = 8 - 6 GB; the pod has 0.1 cores and 1 GB of it
     assert report.usage == {CPU: 250, MEMORY: 2_000_000_000}
     assert report.system == {CPU: 150, MEMORY: 1_000_000_000}

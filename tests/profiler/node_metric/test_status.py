@@ -45,9 +45,9 @@ HALF_HOUR = [float(i) for i in range(1, 31)]
 
 
 def test_usage_is_the_mean_of_the_window_and_the_system_has_what_pods_do_not() -> None:
-    seen = observed(HALF_HOUR, [0.0] * 30, {"a": (10, 9_000), "b": (5, 2_000), "elsewhere": (1, 1)})
-    found = reports(seen, [pod("a"), pod("b"), pod("elsewhere", "n2"), pod("unknown")], POLICY, {})
-    status = found[0].status
+    observation = observed(HALF_HOUR, [0.0] * 30, {"a": (10, 9_000), "b": (5, 2_000), "elsewhere": (1, 1)})
+    node_reports = reports(observation, [pod("a"), pod("b"), pod("elsewhere", "n2"), pod("unknown")], POLICY, {})
+    status = node_reports[0].status
     # the last five minutes are 26..30: mean 28; pods use 15 and 11,000 of 28 and 28,000
     assert status["nodeMetric"]["nodeUsage"] == {"resources": {"cpu": "28m", "memory": "28000"}}
     assert status["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "13m", "memory": "17000"}}
@@ -56,18 +56,18 @@ def test_usage_is_the_mean_of_the_window_and_the_system_has_what_pods_do_not() -
 
 
 def test_system_usage_is_never_below_zero() -> None:
-    found = reports(observed([10.0] * 30, [0.0] * 30, {"a": (50, 50_000)}), [pod("a")], POLICY, {})
-    assert found[0].status["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "0m", "memory": "0"}}
+    node_reports = reports(observed([10.0] * 30, [0.0] * 30, {"a": (50, 50_000)}), [pod("a")], POLICY, {})
+    assert node_reports[0].status["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "0m", "memory": "0"}}
 
 
 def test_windows_have_average_and_percentiles_of_node_and_system() -> None:
-    found = reports(observed(HALF_HOUR, [1.0] * 30, {}), [], POLICY, {})
-    windows = found[0].status["nodeMetric"]["aggregatedNodeUsages"]
+    node_reports = reports(observed(HALF_HOUR, [1.0] * 30, {}), [], POLICY, {})
+    windows = node_reports[0].status["nodeMetric"]["aggregatedNodeUsages"]
     assert [w["duration"] for w in windows] == ["5m0s", "10m0s", "30m0s"]
     cpu = {k: v["resources"]["cpu"] for k, v in windows[2]["usage"].items()}
     # samples 1..30: mean 15.5 (rounds to even), ranks ceil(30 x p): 15th, 27th, 29th, 30th
     assert cpu == {"avg": "16m", "p50": "15m", "p90": "27m", "p95": "29m", "p99": "30m"}
-    system = found[0].status["nodeMetric"]["aggregatedSystemUsages"][0]["usage"]
+    system = node_reports[0].status["nodeMetric"]["aggregatedSystemUsages"][0]["usage"]
     assert system["p50"]["resources"]["cpu"] == "27m"  # 26..30 less 1: the third of 25..29
 
 
@@ -78,13 +78,13 @@ def test_a_window_is_left_out_until_samples_span_more_than_half_of_it() -> None:
 
 
 def test_classes_are_published_with_their_default_and_unknown_ones_left_out() -> None:
-    seen = observed(HALF_HOUR, [0.0] * 30, {"a": (1, 1), "b": (2, math.nan), "c": (3, 3)})
+    observation = observed(HALF_HOUR, [0.0] * 30, {"a": (1, 1), "b": (2, math.nan), "c": (3, 3)})
     pods = [
         pod("a", qos=QosClass.BE),
         pod("b", qos=QosClass.LS, priority=PriorityClass.MID),
         pod("c"),
     ]
-    assert reports(seen, pods, POLICY, {})[0].status["podsMetric"] == [
+    assert reports(observation, pods, POLICY, {})[0].status["podsMetric"] == [
         {
             "namespace": "shop",
             "name": "a",
@@ -109,8 +109,8 @@ def test_a_node_without_usage_is_not_reported() -> None:
 
 def test_our_own_report_reads_back_as_the_decisions_read_it() -> None:
     outlook = ProdOutlook({CPU: 1200, MEMORY: 5_000_000}, {CPU: 300})
-    seen = observed(HALF_HOUR, [0.0] * 30, {"a": (10, 9_000)})
-    report = reports(seen, [pod("a", qos=QosClass.LS)], POLICY, {"n1": outlook})[0]
+    observation = observed(HALF_HOUR, [0.0] * 30, {"a": (10, 9_000)})
+    report = reports(observation, [pod("a", qos=QosClass.LS)], POLICY, {"n1": outlook})[0]
     read = NodeMetric.parse({"metadata": {"name": "n1"}, "status": report.status})
     assert (read.notes, read.update_seconds) == ((), END - 8)
     assert read.node_usage == {CPU: 28, MEMORY: 28_000} == report.usage

@@ -40,7 +40,9 @@ def report(age: int = 10, cpu: int = 1000) -> Report:
     return Report("n1", NOW - age, status, usage, usage)
 
 
-def there(age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid-1", interval: int = 60) -> NodeMetric:
+def stored_metric(
+    age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid-1", interval: int = 60
+) -> NodeMetric:
     resources = {"resources": {"cpu": f"{cpu}m", "memory": "5000"}}
     status = {"updateTime": moment(NOW - (age or 0)), "nodeMetric": {"nodeUsage": resources, "systemUsage": resources}}
     body = {
@@ -66,37 +68,41 @@ def there(age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid
 
 
 @pytest.mark.parametrize(
-    ("known", "own", "turn"),
+    ("stored", "own", "turn"),
     [
         (None, report(), ReportDecision.WRITE),
-        (there(None), report(), ReportDecision.WRITE),
-        (there(60, AGENT), report(), ReportDecision.AGENT),
-        (there(120, AGENT), report(), ReportDecision.AGENT),  # one missed report is jitter
-        (there(121, AGENT), report(), ReportDecision.WRITE),  # two are silence
-        (there(250, AGENT, interval=300), report(), ReportDecision.AGENT),  # it was asked to report every five minutes
-        (there(-121, AGENT), report(), ReportDecision.WRITE),  # a clock that is wrong proves no life
-        (there(10), report(10), ReportDecision.NO_NEWER),
-        (there(5), report(10), ReportDecision.NO_NEWER),
-        (there(70), report(10), ReportDecision.STEADY),
-        (there(70), report(10, cpu=1050), ReportDecision.STEADY),  # a twentieth
-        (there(70), report(10, cpu=1051), ReportDecision.WRITE),
-        (there(89), report(10), ReportDecision.STEADY),
+        (stored_metric(None), report(), ReportDecision.WRITE),
+        (stored_metric(60, AGENT), report(), ReportDecision.AGENT),
+        (stored_metric(120, AGENT), report(), ReportDecision.AGENT),  # one missed report is jitter
+        (stored_metric(121, AGENT), report(), ReportDecision.WRITE),  # two are silence
         (
-            there(90),
+            stored_metric(250, AGENT, interval=300),
+            report(),
+            ReportDecision.AGENT,
+        ),  # it was asked to report every five minutes
+        (stored_metric(-121, AGENT), report(), ReportDecision.WRITE),  # a clock that is wrong proves no life
+        (stored_metric(10), report(10), ReportDecision.NO_NEWER),
+        (stored_metric(5), report(10), ReportDecision.NO_NEWER),
+        (stored_metric(70), report(10), ReportDecision.STEADY),
+        (stored_metric(70), report(10, cpu=1050), ReportDecision.STEADY),  # a twentieth
+        (stored_metric(70), report(10, cpu=1051), ReportDecision.WRITE),
+        (stored_metric(89), report(10), ReportDecision.STEADY),
+        (
+            stored_metric(90),
             report(10),
             ReportDecision.WRITE,
         ),  # a round later it would be 150 s old; at 180 s it counts as expired
     ],
 )
-def test_whose_turn_it_is(known: NodeMetric | None, own: Report, turn: ReportDecision) -> None:
-    assert turn_of(own, known, VIEW) is turn
+def test_whose_turn_it_is(stored: NodeMetric | None, own: Report, turn: ReportDecision) -> None:
+    assert turn_of(own, stored, VIEW) is turn
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 1000), st.sampled_from([OURS, AGENT]), st.integers(0, 2000))
 def test_a_living_agent_is_never_overwritten_and_time_never_goes_back(age: int, own: int, who: str, cpu: int) -> None:
-    known = there(age, who)
-    turn = turn_of(report(own, cpu), known, VIEW)
-    if who == AGENT and alive(known, NOW):
+    stored = stored_metric(age, who)
+    turn = turn_of(report(own, cpu), stored, VIEW)
+    if who == AGENT and alive(stored, NOW):
         assert turn is ReportDecision.AGENT
     if who == OURS and turn is ReportDecision.WRITE:
         assert NOW - own > NOW - age
@@ -106,7 +112,7 @@ def test_the_object_is_made_before_its_status_and_the_spec_is_written_once() -> 
     first = steps([report()], {}, VIEW)
     assert (len(first.specs), first.statuses, first.turns[ReportDecision.WRITE]) == (1, (), 1)
     assert first.specs[0].subresource == "" and "status" not in first.specs[0].body
-    second = steps([report()], {"n1": there(None)}, VIEW)
+    second = steps([report()], {"n1": stored_metric(None)}, VIEW)
     assert second.specs == ()
     assert second.statuses[0].subresource == "status" and set(second.statuses[0].body) == {
         "apiVersion",
@@ -114,27 +120,31 @@ def test_the_object_is_made_before_its_status_and_the_spec_is_written_once() -> 
         "metadata",
         "status",
     }
-    later = steps([report()], {"n1": there(130)}, VIEW)
+    later = steps([report()], {"n1": stored_metric(130)}, VIEW)
     assert (later.specs, len(later.statuses)) == ((), 1)
-    steady = steps([report()], {"n1": there(70)}, VIEW)
+    steady = steps([report()], {"n1": stored_metric(70)}, VIEW)
     assert (steady.specs, steady.statuses, steady.turns[ReportDecision.STEADY]) == ((), (), 1)
 
 
 def test_the_spec_follows_the_policy_and_the_node() -> None:
     other = ReportContext(VIEW.nodes, OURS, CollectPolicy(report_seconds=30), NOW)
-    assert [i.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] for i in specs(there(10), other)] == [30]
-    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in specs(there(10, uid="old"), VIEW)] == ["uid-1"]
-    assert specs(there(10, AGENT, uid="old"), VIEW) == ()  # the agent's object is the agent's
+    assert [
+        i.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] for i in specs(stored_metric(10), other)
+    ] == [30]
+    assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in specs(stored_metric(10, uid="old"), VIEW)] == [
+        "uid-1"
+    ]
+    assert specs(stored_metric(10, AGENT, uid="old"), VIEW) == ()  # the agent's object is the agent's
 
 
-def specs(known: NodeMetric, view: ReportContext) -> tuple[Apply, ...]:
-    return steps([report()], {"n1": known}, view).specs
+def specs(metric: NodeMetric, view: ReportContext) -> tuple[Apply, ...]:
+    return steps([report()], {"n1": metric}, view).specs
 
 
 def test_a_node_of_which_nothing_is_known_gets_an_object_that_an_agent_can_report_into() -> None:
     (spec,) = steps([], {}, VIEW).specs
     assert (spec.address.name, spec.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"]) == ("n1", 60)
-    assert steps([], {"n1": there(None, AGENT)}, VIEW).specs == ()
+    assert steps([], {"n1": stored_metric(None, AGENT)}, VIEW).specs == ()
 
 
 def test_a_node_that_is_gone_is_not_reported() -> None:
@@ -142,7 +152,7 @@ def test_a_node_that_is_gone_is_not_reported() -> None:
 
 
 def test_nothing_need_be_asked_where_agents_report_every_node() -> None:
-    metrics = {"a": there(30, AGENT), "b": there(30), "c": there(500, AGENT)}
+    metrics = {"a": stored_metric(30, AGENT), "b": stored_metric(30), "c": stored_metric(500, AGENT)}
     assert unreported_nodes(["a", "b", "c", "new"], metrics, VIEW) == ["b", "c", "new"]
 
 
@@ -155,7 +165,7 @@ OUTLOOK = {"n1": ProdOutlook(reclaimable={Resource.CPU: 700, Resource.MEMORY: 90
 
 
 def test_where_our_agent_reports_the_forecast_is_still_the_managers() -> None:
-    (apply,) = outlooks(OUTLOOK, {"n1": there(10, NODE_AGENT)}, VIEW)
+    (apply,) = outlooks(OUTLOOK, {"n1": stored_metric(10, NODE_AGENT)}, VIEW)
     assert (apply.address.name, apply.subresource) == ("n1", "status")
     assert apply.body["status"] == {
         "prodReclaimableMetric": {"resource": {"resources": {"cpu": "700m", "memory": "9000"}}}
@@ -164,17 +174,17 @@ def test_where_our_agent_reports_the_forecast_is_still_the_managers() -> None:
 
 @pytest.mark.parametrize("manager", [OURS, AGENT])
 def test_others_write_the_forecast_with_the_rest(manager: str) -> None:
-    assert outlooks(OUTLOOK, {"n1": there(10, manager)}, VIEW) == []
+    assert outlooks(OUTLOOK, {"n1": stored_metric(10, manager)}, VIEW) == []
 
 
 def test_a_silent_agent_and_a_node_that_is_gone_get_no_forecast() -> None:
-    assert outlooks(OUTLOOK, {"n1": there(1000, NODE_AGENT)}, VIEW) == []
-    assert outlooks(OUTLOOK, {"gone": there(10, NODE_AGENT)}, VIEW) == []
+    assert outlooks(OUTLOOK, {"n1": stored_metric(1000, NODE_AGENT)}, VIEW) == []
+    assert outlooks(OUTLOOK, {"gone": stored_metric(10, NODE_AGENT)}, VIEW) == []
 
 
 def test_a_forecast_that_did_not_move_is_not_written_and_one_that_ended_is_withdrawn() -> None:
     # 700 and 690 are less than a twentieth apart.
-    published = replace(there(10, NODE_AGENT), prod_reclaimable={Resource.CPU: 690, Resource.MEMORY: 9000})
+    published = replace(stored_metric(10, NODE_AGENT), prod_reclaimable={Resource.CPU: 690, Resource.MEMORY: 9000})
     assert outlooks(OUTLOOK, {"n1": published}, VIEW) == []
     (apply,) = outlooks({}, {"n1": published}, VIEW)
     assert apply.body["status"] == {}

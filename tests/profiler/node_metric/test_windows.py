@@ -37,8 +37,8 @@ def test_aggregates_are_the_average_and_the_nearest_ranks(row: list[float | None
 @given(ROW, st.integers(1, 40))
 @settings(max_examples=150)
 def test_samples_must_span_more_than_half_of_the_duration(row: list[float | None], minutes: int) -> None:
-    known = [i for i, v in enumerate(row) if v is not None]
-    enough = bool(known) and (known[-1] - known[0]) * STEP > minutes * STEP / 2
+    measured = [i for i, v in enumerate(row) if v is not None]
+    enough = bool(measured) and (measured[-1] - measured[0]) * STEP > minutes * STEP / 2
     assert spans(array([row]), STEP, minutes * STEP).tolist() == [enough]
 
 
@@ -64,19 +64,19 @@ def test_rounds_joined_one_by_one_are_what_one_question_would_have_given(
     history: dict[int, float | None] = {}
     joined = None
     end = 0
-    for answer in rounds:
+    for values in rounds:
         end += (4 - overlap) * STEP
         times = [end - (3 - i) * STEP for i in range(4)]
-        for time, value in zip(times, answer, strict=True):
+        for time, value in zip(times, values, strict=True):
             if value is not None or time not in history:
                 history[time] = value
-        new = track({"a": answer}, end)
+        new = track({"a": values}, end)
         joined = new if joined is None else joined.followed_by(new, 6 * STEP)
     assert joined is not None
-    wanted = [history.get(end - (5 - i) * STEP) for i in range(6)]
+    expected = [history.get(end - (5 - i) * STEP) for i in range(6)]
     got = [None if math.isnan(v) else v for v in joined.of(["a"]).last(6 * STEP)[0].tolist()]
     if len(rounds) > 1:
-        assert got == wanted
+        assert got == expected
 
 
 def test_a_node_that_missed_a_round_keeps_its_samples_and_a_gone_one_is_dropped() -> None:

@@ -59,8 +59,8 @@ def test_what_one_source_lacks_is_compared_with_nothing() -> None:
     few = [100.0] * (LEAST_SLOTS - 1) + [NAN] * (SLOTS - LEAST_SLOTS + 1)
     assert compared(CPU, few, [900.0]) == SourceComparison(0, 0, ())
     assert compared(CPU, [100.0], [NAN]) == SourceComparison(0, 0, ())
-    apart = {CPU: (usage(CPU, web=[100.0]), usage(CPU, shop=[900.0]))}
-    assert compare_sources(apart, HOUR) == SourceComparison(0, 0, ())
+    pairs = {CPU: (usage(CPU, web=[100.0]), usage(CPU, shop=[900.0]))}
+    assert compare_sources(pairs, HOUR) == SourceComparison(0, 0, ())
 
 
 def test_slots_in_a_gap_of_the_recording_are_not_compared() -> None:

@@ -36,32 +36,32 @@ scrape_error 0
 
 
 def test_each_metric_is_read_with_its_labels_values_and_times() -> None:
-    answer = parse_resource_metrics(TEXT)
+    exposition = parse_resource_metrics(TEXT)
 
-    refs = [container_ref(labels) for labels in answer.container_cpu.labels]
+    refs = [container_ref(labels) for labels in exposition.container_cpu.labels]
     assert refs == [PodContainerRef("shop", "web-1", "app"), PodContainerRef("shop", "web-1", "side")]
-    assert answer.container_cpu.values.tolist() == [4.710169, 1e-05]
-    assert answer.container_cpu.times.tolist() == [1633253812.125, 1633253812.126]
-    assert answer.container_memory.values.tolist() == [17_596_416]
+    assert exposition.container_cpu.values.tolist() == [4.710169, 1e-05]
+    assert exposition.container_cpu.times.tolist() == [1633253812.125, 1633253812.126]
+    assert exposition.container_memory.values.tolist() == [17_596_416]
     # Older kubelets give the start without a time of its own.
-    assert answer.container_starts.values.tolist() == [1633253809.720499]
-    assert math.isnan(answer.container_starts.times[0])
+    assert exposition.container_starts.values.tolist() == [1633253809.720499]
+    assert math.isnan(exposition.container_starts.times[0])
     # The comments before a metric without labels begin with its name as well, and are no samples.
-    assert answer.node_cpu.values.tolist() == [357.35491]
-    assert answer.node_memory.values.tolist() == [1_616_273_408]
-    assert answer.samples == 6
-    assert answer.malformed == 0
+    assert exposition.node_cpu.values.tolist() == [357.35491]
+    assert exposition.node_memory.values.tolist() == [1_616_273_408]
+    assert exposition.samples == 6
+    assert exposition.malformed == 0
 
 
 def test_what_is_no_amount_is_left_out_and_counted() -> None:
     line = b'container_memory_working_set_bytes{container="c",namespace="n",pod="p%d"} %s 1000\n'
     values = (b"12", b"NaN", b"+Inf", b"-1", b"many", b"7")
 
-    answer = parse_resource_metrics(b"".join(line % (i, value) for i, value in enumerate(values)))
+    exposition = parse_resource_metrics(b"".join(line % (i, value) for i, value in enumerate(values)))
 
-    assert answer.container_memory.values.tolist() == [12, 7]
-    assert [container_ref(x).pod for x in answer.container_memory.labels if container_ref(x)] == ["p0", "p5"]  # type: ignore[union-attr]
-    assert answer.malformed == 4
+    assert exposition.container_memory.values.tolist() == [12, 7]
+    assert [container_ref(x).pod for x in exposition.container_memory.labels if container_ref(x)] == ["p0", "p5"]  # type: ignore[union-attr]
+    assert exposition.malformed == 4
 
 
 def test_an_empty_answer_has_no_samples() -> None:

@@ -181,7 +181,7 @@ LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (65 * 1024**2) + byte
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("answer", "error", "said"),
+    ("body", "error", "phrase"),
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", SourceProtocol, "does not answer as a kubelet"),
         (b"", SourceProtocol, "its answer was cut"),
@@ -201,7 +201,7 @@ LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (65 * 1024**2) + byte
     ],
 )
 def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
-    tmp_path: Path, answer: bytes, error: type[CotenantError], said: str
+    tmp_path: Path, body: bytes, error: type[CotenantError], phrase: str
 ) -> None:
     authority = Authority.create(tmp_path / "pki")
     certificate, key = authority.issue("kubelet", "system:node:odd", hosts=("127.0.0.1",))
@@ -212,9 +212,9 @@ def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         with contextlib.suppress(ConnectionError):  # who read enough has gone
-            writer.write(answer)
+            writer.write(body)
             await writer.drain()
-            writer.transport.abort() if answer is BROKEN else writer.close()
+            writer.transport.abort() if body is BROKEN else writer.close()
 
     async def ask() -> bytes:
         server = await asyncio.start_server(answer_once, "127.0.0.1", 0, ssl=serving)
@@ -224,7 +224,7 @@ def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
 
     with ThreadPoolExecutor(1) as pool, pytest.raises(error) as raised:
         pool.submit(asyncio.run, ask()).result()
-    assert "the kubelet of node odd" in raised.value.message and said in raised.value.message
+    assert "the kubelet of node odd" in raised.value.message and phrase in raised.value.message
 
 
 def test_of_a_round_in_which_one_does_not_speak_tls_all_others_are_read(servers: KubeletServers) -> None:

@@ -14,11 +14,11 @@ GRID = TimeGrid(MIDNIGHT, FIVE_MINUTES_SECONDS, 5)
 
 
 def status(
-    written: float, until: int = 1200, begun: float = 0, gaps: tuple[tuple[float, float], ...] = ()
+    written: float, until: int = 1200, begun_at: float = 0, gaps: tuple[tuple[float, float], ...] = ()
 ) -> RecorderStatus:
     """Of a recorder that reads each half minute; moments in seconds of the day."""
     return RecorderStatus(
-        begun_seconds=MIDNIGHT + begun,
+        begun_seconds=MIDNIGHT + begun_at,
         written_seconds=MIDNIGHT + written,
         until_seconds=MIDNIGHT + until,
         interval_seconds=30,
@@ -27,20 +27,22 @@ def status(
 
 
 @pytest.mark.parametrize(
-    ("told", "stands"),
+    ("recorder_status", "stands"),
     [
         (status(1260), "####."),  # 20 minutes are stored a minute after they are over
-        (status(1260, begun=1), ".###."),  # the first of them without its first second
+        (status(1260, begun_at=1), ".###."),  # the first of them without its first second
         # ended at 16:40: the slot from 15:00 on was stored with a third of it, as nobody goes on
         (status(1000), "###.."),
         (status(1260, gaps=((310, 320),)), "#.##."),
     ],
     ids=["running", "begun within a slot", "ended within a slot", "a gap within a slot"],
 )
-def test_only_slots_that_were_recorded_from_beginning_to_end_stand(told: RecorderStatus, stands: str) -> None:
-    recorded = recorded_time(told, 60)
+def test_only_slots_that_were_recorded_from_beginning_to_end_stand(
+    recorder_status: RecorderStatus, stands: str
+) -> None:
+    recorded = recorded_time(recorder_status, 60)
     assert recorded is not None
-    assert "".join(".#"[one] for one in recorded.slots(GRID).tolist()) == stands
+    assert "".join(".#"[recorded_slot] for recorded_slot in recorded.slots(GRID).tolist()) == stands
 
 
 def test_no_recorded_slot_stands_against_a_finer_source_or_before_one_is_stored() -> None:

@@ -83,19 +83,19 @@ def pods() -> list[PodSpec]:
 
 def lines() -> list[Line]:
     """What the exporters and kubelets say, all of it each minute, CPU and memory along the waves."""
-    said = [*kube_series.node(), *(line for pod in pods() for line in pod.lines())]
-    said += [kube_series.link("ReplicaSet", name, ("Deployment", of)) for name, of in OWNERS.items()]
+    all_lines = [*kube_series.node(), *(line for pod in pods() for line in pod.lines())]
+    all_lines += [kube_series.link("ReplicaSet", name, ("Deployment", of)) for name, of in OWNERS.items()]
     shapes: dict[str, Callable[[Wave], Callable[[int], float]]] = {
         READ[0]: lambda wave: wave.cpu_seconds,
         READ[1]: lambda wave: wave.bytes,
     }
-    for i, line in enumerate(said):
+    for i, line in enumerate(all_lines):
         wave = WAVES.get(line.labels.get("pod", ""))
         shape = shapes[line.metric](wave) if wave and line.metric in READ else line.shape
-        said[i] = replace(line, every=MINUTE, shape=shape)
-    named = {"namespace": "shop", "pod": "db-0", "container": "main", "id": "/kubepods/db", "image": "i", "name": "db"}
-    refused = Line(THROTTLED, named, every=MINUTE, shape=lambda at: WAVES["db-0"].cpu_seconds(at) * REFUSED_SHARE)
-    return [*said, refused]
+        all_lines[i] = replace(line, every=MINUTE, shape=shape)
+    labels = {"namespace": "shop", "pod": "db-0", "container": "main", "id": "/kubepods/db", "image": "i", "name": "db"}
+    refused = Line(THROTTLED, labels, every=MINUTE, shape=lambda at: WAVES["db-0"].cpu_seconds(at) * REFUSED_SHARE)
+    return [*all_lines, refused]
 
 
 def moment(seconds: float) -> str:
@@ -159,20 +159,20 @@ def objects() -> dict[str, Any]:
     }
 
 
-def cadvisor_page(said: Sequence[Line], at: int) -> bytes:
+def cadvisor_page(page_lines: Sequence[Line], at: int) -> bytes:
     """The same kubelet's answer of what quotas refused."""
     rows = []
-    for line in said:
+    for line in page_lines:
         if line.metric == THROTTLED and at >= line.since:
             labels = ",".join(f'{key}="{value}"' for key, value in sorted(line.labels.items()))
             rows.append(f"{line.metric}{{{labels}}} {line.sample(at)!r} {at * 1000}\n")
     return "".join(rows).encode()
 
 
-def kubelet_text(said: Sequence[Line], at: int) -> bytes:
+def kubelet_text(text_lines: Sequence[Line], at: int) -> bytes:
     """A kubelet's answer at a moment."""
     rows = []
-    for line in said:
+    for line in text_lines:
         if line.metric in READ and at >= line.since:
             own = line.labels.get("id") == "/"
             name = line.metric.replace("container_", "node_", 1) if own else line.metric
@@ -198,7 +198,7 @@ def record(
     store: Store, since: int = START, until: int = END, away: tuple[int, int] = (0, 0), interval: int = MINUTE
 ) -> None:
     """Record the cluster minute by minute, as the loop does; but for a time in which its kubelet is away."""
-    api, clock, said = ApiServer(None, None), HandClock(), lines()
+    api, clock, all_lines = ApiServer(None, None), HandClock(), lines()
     api.objects |= objects()
     clock.seconds = since
     client = KubeClient(Access("c", api.url, lambda: None), KubeSettings(retries=0))
@@ -210,13 +210,17 @@ def record(
             clock.seconds = at + 1
             if away[0] <= at < away[1]:
                 continue
-            answer = parse_resource_metrics(kubelet_text(said, at))
+            exposition = parse_resource_metrics(kubelet_text(all_lines, at))
             recorder.term.containers.add(
-                NODE, answer.container_cpu, answer.container_memory, answer.container_starts, received_seconds=at + 1
+                NODE,
+                exposition.container_cpu,
+                exposition.container_memory,
+                exposition.container_starts,
+                received_seconds=at + 1,
             )
-            refused = parse_throttled_time(cadvisor_page(said, at))
+            refused = parse_throttled_time(cadvisor_page(all_lines, at))
             recorder.term.containers.add_throttled(NODE, refused, received_seconds=at + 1)
-            recorder.term.nodes.add(NODE, answer.node_cpu, answer.node_memory, received_seconds=at + 1)
+            recorder.term.nodes.add(NODE, exposition.node_cpu, exposition.node_memory, received_seconds=at + 1)
             assert recorder.store_closed(at - interval - 30), recorder.term.error
         assert recorder.store_closed(until), recorder.term.error
     finally:
@@ -241,13 +245,13 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     recorded = Store((folder / "recorded").as_uri(), "c")
     record(recorded)
     with kube_series.served(folder, {"same": lines()}) as url:
-        found = kube_series.scanned(url, "same", folder / "scanned")
+        scan = kube_series.scanned(url, "same", folder / "scanned")
     history = load(recorded, kube_series.settings())
     rows = {
         str(recommendation.container): recommendation
         for recommendation in assess(history, kube_series.settings()).recommendations
     }
-    yield Both(recorded, Store((folder / "scanned").as_uri(), "c"), rows, found.recommendations)
+    yield Both(recorded, Store((folder / "scanned").as_uri(), "c"), rows, scan.recommendations)
 
 
 def values(store: Store, signal: Signal) -> dict[str, np.ndarray[Any, Any]]:
@@ -281,7 +285,7 @@ def test_a_recorded_peak_is_the_finer_one(both: Both) -> None:
 
     # Scraped each minute, a rate of Prometheus reaches over two of them: the double minute of each twenty counts half.
     for name, wave in WAVES.items():
-        ours, theirs = (found[f"shop/{name}/main"] for found in (recorded, scanned))
+        ours, theirs = (peaks[f"shop/{name}/main"] for peaks in (recorded, scanned))
         assert ours.max() > theirs.max() + 0.4 * wave.millicores
         quiet = np.arange(len(ours)) % 4 != 0  # slots without such a minute
         assert ours[quiet] == pytest.approx(theirs[quiet], rel=0.03)
@@ -301,28 +305,33 @@ def test_recommendations_are_the_same_but_for_the_finer_peak(both: Both) -> None
     assert len(both.recorded_rows) == 3
     for name, ours in both.recorded_rows.items():
         theirs = both.scanned_rows[name]
-        for one, other in zip(ours.values, theirs.values, strict=True):
-            peaks = [float(value.inputs["observed_max"]) for value in (one, other)]
-            finer = one.resource is Resource.CPU
-            assert peaks[0] > peaks[1] if finer else peaks[0] == peaks[1], (name, one)
+        for recorded_value, other in zip(ours.values, theirs.values, strict=True):
+            peaks = [float(value.inputs["observed_max"]) for value in (recorded_value, other)]
+            finer = recorded_value.resource is Resource.CPU
+            assert peaks[0] > peaks[1] if finer else peaks[0] == peaks[1], (name, recorded_value)
             inputs = {**other.inputs, "observed_max": peaks[0]}
             if finer:  # the estimate of what throttling refused begins with the highest value
-                inputs["demand_max"] = one.inputs["demand_max"]
+                inputs["demand_max"] = recorded_value.inputs["demand_max"]
             same = replace(other, inputs=inputs)
-            assert (one.amount, one.reason, one.action, one.now, one.formula, one.clamps) == (
-                (same.amount, same.reason, same.action, same.now, same.formula, same.clamps)
-            )
-            assert one.inputs == pytest.approx(same.inputs)
+            assert (
+                recorded_value.amount,
+                recorded_value.reason,
+                recorded_value.action,
+                recorded_value.now,
+                recorded_value.formula,
+                recorded_value.clamps,
+            ) == ((same.amount, same.reason, same.action, same.now, same.formula, same.clamps))
+            assert recorded_value.inputs == pytest.approx(same.inputs)
         assert (ours.notes, ours.replicas, ours.trust) == (theirs.notes, theirs.replicas, theirs.trust)
 
 
 HOUR = 3600
 
 
-def amounts_after(folder: Path, begun: int, seconds: int) -> dict[str, int | None]:
+def amounts_after(folder: Path, begin: int, seconds: int) -> dict[str, int | None]:
     """Recommended CPU by container of a recording that began then, with what was stored so many seconds later."""
     store, interval = Store(folder.as_uri(), "c"), 100  # the longest: what is told has to hold for it too
-    record(store, begun, begun + seconds - interval - round(GRACE_SECONDS), interval=interval)
+    record(store, begin, begin + seconds - interval - round(GRACE_SECONDS), interval=interval)
     recommendations = assess(load(store, Settings()), Settings()).recommendations
     values = {str(row.container): row.value(Resource.CPU, Field.REQUEST) for row in recommendations}
     return {name: value.amount for name, value in values.items() if value and value.action is Action.SET}
@@ -330,13 +339,13 @@ def amounts_after(folder: Path, begun: int, seconds: int) -> dict[str, int | Non
 
 @pytest.mark.slow
 def test_the_first_recommendation_is_there_at_the_moment_that_is_told_at_the_beginning(tmp_path: Path) -> None:
-    begun = START + 270  # its first slot has half a minute, which is no value
-    (coming_result,) = (found for found in coming_results(begun, begun) if found.what == "first recommendations")
+    begin = START + 270  # its first slot has half a minute, which is no value
+    (coming_result,) = (coming for coming in coming_results(begin, begin) if coming.what == "first recommendations")
 
     # A day lies between the first sample and the last once the slot that begins a day after the first one is over.
     last_slot_ends = START + DAY_SECONDS + 2 * FIVE_MINUTES_SECONDS
-    at_once = amounts_after(tmp_path / "told", begun, int(coming_result.at_seconds) - begun)
-    too_soon = amounts_after(tmp_path / "before", begun, last_slot_ends - 1 - begun)
+    at_once = amounts_after(tmp_path / "told", begin, int(coming_result.at_seconds) - begin)
+    too_soon = amounts_after(tmp_path / "before", begin, last_slot_ends - 1 - begin)
 
     assert len(at_once) == 3
     assert too_soon == {}
@@ -360,7 +369,7 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
         for line in lines()
     ]
     with kube_series.served(tmp_path, {"twice": doubled}) as url:
-        found = kube_series.scanned(url, "twice", tmp_path / "store")
+        scan = kube_series.scanned(url, "twice", tmp_path / "store")
     both = values(store, Signal.CPU_USAGE_MEAN)
 
     times = np.arange(START, END, FIVE_MINUTES_SECONDS)
@@ -376,26 +385,26 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
         # The slot in which the kubelet went away and the one in which it came back are half recorded.
         stands = recorded if interval <= 60 else np.zeros_like(recorded)
         assert ((share > 1.9) == ~stands).all(), (name, share)
-    assert ("the recorder's usage is preferred" in found.notes) is (interval <= 60)
+    assert ("the recorder's usage is preferred" in scan.notes) is (interval <= 60)
 
 
 @pytest.mark.slow
 def test_a_sum_of_pods_stands_for_no_use_of_a_node_that_was_recorded(tmp_path: Path) -> None:
     """A Prometheus without the root cgroup, with finer rates than the recorder's: its peaks count, a sum does not."""
-    store, begun = Store((tmp_path / "store").as_uri(), "c"), START + 4 * HOUR
-    record(store, begun, interval=100)
+    store, begin = Store((tmp_path / "store").as_uri(), "c"), START + 4 * HOUR
+    record(store, begin, interval=100)
     scraped = [replace(line, every=15) for line in lines() if line.labels.get("id") != "/"]
     with kube_series.served(tmp_path, {"pods": scraped}) as url:
-        found = kube_series.scanned(url, "pods", tmp_path / "store")
-    assert "so the sum of their pods' usage is used" in found.notes
+        scan = kube_series.scanned(url, "pods", tmp_path / "store")
+    assert "so the sum of their pods' usage is used" in scan.notes
 
     times = np.arange(START, END, FIVE_MINUTES_SECONDS)
     (use,) = values(store, Signal.NODE_CPU_USAGE_MEAN).values()
     # The node's own counter grows by half a core. Its four pods together use 1,454 m and their swing, so that each sum
     # is one, or nearly so, of another amount: at least one is off by a tenth.
-    assert use[times >= begun] == pytest.approx(500, rel=1e-4)
-    assert np.isfinite(use[times < begun]).all()
-    assert abs(use[times < begun] - 500).max() > 50
+    assert use[times >= begin] == pytest.approx(500, rel=1e-4)
+    assert np.isfinite(use[times < begin]).all()
+    assert abs(use[times < begin] - 500).max() > 50
 
 
 def doubled_of(shape: Callable[[int], float]) -> Callable[[int], float]:
@@ -412,15 +421,15 @@ def twice_the_cpu(line: Line) -> Line:
 @pytest.mark.slow
 def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(tmp_path: Path) -> None:
     """Prometheus has forgotten all but two of the eight hours; the recorder was away for a quarter of an hour then."""
-    away, kept = (END - HOUR, END - HOUR + 900), END - 2 * HOUR
+    away, kept_since = (END - HOUR, END - HOUR + 900), END - 2 * HOUR
     store = Store((tmp_path / "store").as_uri(), "c")
     record(store, away=away)
-    short = [replace(twice_the_cpu(line), since=max(line.since, kept)) for line in lines()]
+    short = [replace(twice_the_cpu(line), since=max(line.since, kept_since)) for line in lines()]
     with kube_series.served(tmp_path, {"short": short}) as url:
-        found = kube_series.scanned(url, "short", tmp_path / "store")
+        scan = kube_series.scanned(url, "short", tmp_path / "store")
 
     # The window is the recording's: all but the slot in which it began.
-    assert found.history.window.size >= (END - START) // FIVE_MINUTES_SECONDS - 1
+    assert scan.history.window.size >= (END - START) // FIVE_MINUTES_SECONDS - 1
     times = np.arange(START, END, FIVE_MINUTES_SECONDS)
     in_gap = (times + FIVE_MINUTES_SECONDS > away[0]) & (times < away[1])
     for name, of_slots in values(store, Signal.CPU_USAGE_MEAN).items():
@@ -434,7 +443,7 @@ def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("doubled", "state", "said"),
+    ("doubled", "state", "phrase"),
     [
         # CPU and memory of four containers are eight rows, of twelve slots each.
         ("", ProbeState.OK, "8 rows and 96 slots compared between recorder and Prometheus, none differs"),
@@ -442,7 +451,7 @@ def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(
     ],
     ids=["the same", "one doubled"],
 )
-def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, state: ProbeState, said: str) -> None:
+def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, state: ProbeState, phrase: str) -> None:
     store = Store((tmp_path / "store").as_uri(), "c")
     record(store, END - 3 * HOUR)
     status = store.read_document(STATUS_DOCUMENT, RecorderStatus)
@@ -453,7 +462,7 @@ def test_doctor_compares_both_sources_row_by_row(tmp_path: Path, doubled: str, s
         finding = metrics.probe_recorder(store.url, {"c": status}, ProfilerSettings(prometheus=own), None)
 
     assert finding.state is state, finding.found
-    assert said in finding.found
+    assert phrase in finding.found
     if doubled:
         assert "recorded" in finding.found and "scraped (50.0 % apart, 12 slots)" in finding.found
 

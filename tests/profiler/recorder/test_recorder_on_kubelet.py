@@ -75,7 +75,7 @@ class Recorded:
 
     store: Store
     namespace: str
-    begun: float
+    start: float
     ended: float
     burnt_millicores: float
     """Mean of the burner by its cgroup, from the first reading to the last."""
@@ -89,7 +89,7 @@ class Recorded:
     def values(self, signal: Signal, pod: str, container: str = "main") -> list[float]:
         """The finite values of one container, or of a node."""
         step = signal.spec.step_seconds
-        first = int(self.begun) // step * step - 3600 // step * step
+        first = int(self.start) // step * step - 3600 // step * step
         usage = self.store.read(signal, TimeGrid.from_span(first, int(self.ended) + 2 * step, step))
         row = usage.row_of.get(PodContainerRef(self.namespace, pod, container))
         return [] if row is None else [v for v in usage.values[row].tolist() if np.isfinite(v)]
@@ -102,8 +102,8 @@ def settings_of(kubeconfig: Path) -> Settings:
 def scraped_samples(server: Server, namespace: str) -> list[tuple[float, float]]:
     """Times and CPU seconds of the burner that Prometheus has so far."""
     query = f'container_cpu_usage_seconds_total{{namespace="{namespace}",pod="burner",container="main"}}[15m]'
-    found = server.api("query", query=query)["result"]
-    return [(at, float(value)) for series in found for at, value in series["values"]]
+    series_found = server.api("query", query=query)["result"]
+    return [(at, float(value)) for series in series_found for at, value in series["values"]]
 
 
 def scraped_until(server: Server, namespace: str) -> float:
@@ -115,8 +115,8 @@ def scraped_mean_millicores(server: Server, namespace: str, begin: float, end: f
     """Mean of the burner between two Unix times, by the samples that Prometheus has."""
 
     def samples() -> list[tuple[float, float]]:
-        found = scraped_samples(server, namespace)
-        return found if found and found[-1][0] >= end else []
+        pairs = scraped_samples(server, namespace)
+        return pairs if pairs and pairs[-1][0] >= end else []
 
     times, used = np.array(wait_for("a scrape after the last reading", samples, 60)).T
     assert times[0] <= begin
@@ -128,11 +128,11 @@ def await_room_in_slot(plane: ControlPlane, namespace: str) -> None:
     """Wait until the container is too old to be counted from its start, and until a run fits into one slot."""
     oldest = BRIDGED_INTERVALS * INTERVAL_SECONDS
     shown = running(plane, namespace, "burner")["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
-    begun = datetime.fromisoformat(shown).timestamp()
+    start = datetime.fromisoformat(shown).timestamp()
     fits = FIVE_MINUTES_SECONDS - ROUNDS * INTERVAL_SECONDS - 60
     wait_for(
         "a slot",
-        lambda: time.time() > begun + oldest + 2 and time.time() % FIVE_MINUTES_SECONDS < fits,
+        lambda: time.time() > start + oldest + 2 and time.time() % FIVE_MINUTES_SECONDS < fits,
         FIVE_MINUTES_SECONDS + 60,
     )
 
@@ -147,9 +147,11 @@ def sample_times(recorder: Recorder, namespace: str) -> dict[str, list[float]]:
     add = recorder.term.containers.add
 
     def noting(source: str, cpu: SampleColumns, *others: SampleColumns, received_seconds: float) -> None:
-        for words, at in zip(cpu.labels, cpu.times.tolist(), strict=True):
+        for series_labels, at in zip(cpu.labels, cpu.times.tolist(), strict=True):
             for pod, of_pod in times.items():
-                if all(label in words for label in (f'namespace="{namespace}"'.encode(), f'pod="{pod}"'.encode())):
+                if all(
+                    label in series_labels for label in (f'namespace="{namespace}"'.encode(), f'pod="{pod}"'.encode())
+                ):
                     of_pod.append(at)
         add(source, cpu, *others, received_seconds=received_seconds)
 
@@ -189,10 +191,10 @@ def recorded(
             job = scrape_job(plane, node.name)
             with CgroupReader(node.cgroup(burner, "burstable")) as truth, Server(data, scrapes=[job]) as prometheus:
                 try:
-                    known = time.time()
+                    known_at = time.time()
                     # A kubelet's counters may be of many seconds before they are asked for, and of before the truth.
-                    wait_for("a counter of now", lambda: scraped_until(prometheus, namespace) >= known, 60)
-                    begun = time.time()
+                    wait_for("a counter of now", lambda: scraped_until(prometheus, namespace) >= known_at, 60)
+                    start = time.time()
                     times = sample_times(recorder, namespace)
                     thread.start()
                     # It takes 200 MiB at once and may have 32: killed, started anew by the kubelet, killed again.
@@ -212,7 +214,7 @@ def recorded(
                 first, last = times["burner"][0], times["burner"][-1]
                 scraped = scraped_mean_millicores(prometheus, namespace, first, last)
             burnt, refused = truth.mean_millicores(first, last)
-            yield Recorded(store, namespace, begun, time.time(), burnt, refused, scraped, shown["restartCount"])
+            yield Recorded(store, namespace, start, time.time(), burnt, refused, scraped, shown["restartCount"])
 
 
 def test_the_mean_of_a_container_is_what_its_cgroup_counted(recorded: Recorded) -> None:
@@ -275,7 +277,7 @@ def test_the_recorder_says_from_where_and_since_when(recorded: Recorded) -> None
 
     assert status is not None
     assert status.nodes[NodeSource.KUBELET] >= 1
-    assert recorded.begun <= status.begun_seconds <= recorded.ended
+    assert recorded.start <= status.begun_seconds <= recorded.ended
     assert "recording since" in status.sentence(recorded.ended)
 
 

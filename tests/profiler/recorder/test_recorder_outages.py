@@ -142,18 +142,18 @@ def test_while_kubelets_are_away_there_is_a_gap_without_any_value(recording: Fas
     process.end()
 
     # No slot that lies in the outage has any value, of CPU or memory, of containers or nodes.
-    for wanted in (
+    for signal_of_gap in (
         Signal.CPU_USAGE_MEAN,
         Signal.CPU_USAGE_MAX,
         Signal.MEMORY_WORKING_SET_MAX,
         Signal.NODE_CPU_USAGE_MEAN,
         Signal.NODE_MEMORY_WORKING_SET_MAX,
     ):
-        usage = recording.usage(wanted)
+        usage = recording.usage(signal_of_gap)
         times = usage.grid.times()
         inside = (times >= away_since + 60) & (times + FIVE_MINUTES_SECONDS <= back_since)
         assert inside.sum() >= 1
-        assert np.isnan(usage.values[:, inside]).all(), wanted
+        assert np.isnan(usage.values[:, inside]).all(), signal_of_gap
     assert_true_means(recording)
     assert any("no kubelet answered" in str(gap) for gap in recording.gaps)
 

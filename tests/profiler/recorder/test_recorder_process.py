@@ -56,8 +56,8 @@ def kubelets(control_plane: ControlPlane, kubeconfig: Path, tmp_path: Path) -> I
 def test_the_process_records_what_kubelets_report_and_stores_the_open_slot_when_it_is_ended(
     kubelets: KubeletServers, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    url, port, begun = (tmp_path / "store").as_uri(), free_port(), time.time()
-    words = [
+    url, port, start = (tmp_path / "store").as_uri(), free_port(), time.time()
+    argv = [
         "serve",
         "recorder",
         "--kubeconfig",
@@ -69,9 +69,9 @@ def test_the_process_records_what_kubelets_report_and_stores_the_open_slot_when_
         "--port",
         str(port),
     ]
-    words += ["--interval", str(INTERVAL_SECONDS), "--kubelet-ca-file", str(kubelets.authority)]
+    argv += ["--interval", str(INTERVAL_SECONDS), "--kubelet-ca-file", str(kubelets.authority)]
     log = (tmp_path / "log").open("wb")
-    process = subprocess.Popen([sys.executable, "-c", ENTRY, *words], stdout=log, stderr=log)
+    process = subprocess.Popen([sys.executable, "-c", ENTRY, *argv], stdout=log, stderr=log)
 
     def is_ready() -> bool:
         assert process.poll() is None, (tmp_path / "log").read_text()
@@ -89,7 +89,7 @@ def test_the_process_records_what_kubelets_report_and_stores_the_open_slot_when_
         process.kill()
 
     store = Store(url, "c")
-    usage = store.read(Signal.CPU_USAGE_MEAN, TimeGrid.from_span(int(begun) // 300 * 300, int(time.time()) + 600, 300))
+    usage = store.read(Signal.CPU_USAGE_MEAN, TimeGrid.from_span(int(start) // 300 * 300, int(time.time()) + 600, 300))
     # Every container of every kubelet, once; each uses half a core all the time.
     assert {(r.namespace, r.pod, r.container) for r in usage.refs} == {
         ref for node in range(NODES) for ref in containers_of(node, PODS)

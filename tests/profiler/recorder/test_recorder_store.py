@@ -109,16 +109,16 @@ def read(recorder: Recorder, seconds: float, cpu_seconds: float, mib: float) -> 
     labels = 'container="main",namespace="shop",pod="web"'
     text = f"container_cpu_usage_seconds_total{{{labels}}} {cpu_seconds}\n"
     text += f"container_memory_working_set_bytes{{{labels}}} {mib * MIB}\n"
-    answer = parse_resource_metrics(text.encode())
-    recorder.term.containers.add("n", answer.container_cpu, answer.container_memory, received_seconds=seconds)
+    exposition = parse_resource_metrics(text.encode())
+    recorder.term.containers.add("n", exposition.container_cpu, exposition.container_memory, received_seconds=seconds)
 
 
 def values(store: Store, signal: Signal, *of: str, slots: int = 2) -> list[float | None]:
     """A container's values from the beginning on, None for a gap."""
     usage = store.read(signal, TimeGrid(BEGUN, signal.spec.step_seconds, slots))
     row = usage.row_of.get(PodContainerRef("shop", *of))
-    found = np.full(slots, np.nan) if row is None else usage.values[row]
-    return [None if np.isnan(value) else float(value) for value in found]
+    slot_values = np.full(slots, np.nan) if row is None else usage.values[row]
+    return [None if np.isnan(value) else float(value) for value in slot_values]
 
 
 def test_a_slot_that_an_earlier_process_stored_stays_with_its_peak(api: ApiServer, tmp_path: Path) -> None:
@@ -287,9 +287,9 @@ def test_without_any_kubelet_that_answers_it_goes_on_asking_and_says_why(api: Ap
 def test_a_request_that_was_taken_away_is_not_set_and_not_unknown(tmp_path: Path) -> None:
     """The API server tells every amount, where kube-state-metrics may lack a series."""
     store, ref, node = Store(tmp_path.as_uri(), "c"), WorkloadRef("shop", "Deployment", "web"), Node("n1", {}, {})
-    asked = Pod("shop", "web-old", ref, "n1", HOUR_SECONDS, requests={Resource.CPU: 500})
+    asking_pod = Pod("shop", "web-old", ref, "n1", HOUR_SECONDS, requests={Resource.CPU: 500})
     before = Workload(ref, 1, (Container("app", {Resource.CPU: 500}),))
-    write_inventory(store, Inventory("c", 2 * HOUR_SECONDS, (node,), (before,), (asked,)), [], ProfilerSettings())
+    write_inventory(store, Inventory("c", 2 * HOUR_SECONDS, (node,), (before,), (asking_pod,)), [], ProfilerSettings())
     now, bare = Pod("shop", "web-new", ref, "n1", 2 * HOUR_SECONDS), Workload(ref, 1, (Container("app"),))
     inventory = write_inventory(
         store, Inventory("c", 3 * HOUR_SECONDS, (node,), (bare,), (now,)), [], ProfilerSettings()
@@ -307,9 +307,9 @@ def test_pods_that_cannot_be_counted_are_named_and_all_others_are_stored(api: Ap
         assert recorder.watch.wait_synced(30)
         items = recorder.watch._pods._state.items
         for name in ("ends", "amounts"):
-            whole: Any = items["shop", name].value
-            bad = {"restarted": (None,)} if name == "ends" else {"shape": replace(whole.shape, containers=(None,))}
-            items["shop", name] = items["shop", name]._replace(value=replace(whole, **bad))
+            pod_value: Any = items["shop", name].value
+            bad = {"restarted": (None,)} if name == "ends" else {"shape": replace(pod_value.shape, containers=(None,))}
+            items["shop", name] = items["shop", name]._replace(value=replace(pod_value, **bad))
         recorder.watch._pods._copy = None
         for k in range(6):
             read(recorder, BEGUN + 60 * k, 6.0 * k, 100)

@@ -17,12 +17,12 @@ HOUR = 3600
 BEGUN = 100 * HOUR
 
 
-def log(begun: float = BEGUN) -> RestartLog:
-    return RestartLog(RestartState(begun))
+def log(begun_at: float = BEGUN) -> RestartLog:
+    return RestartLog(RestartState(begun_at))
 
 
-def total(one: RestartLog) -> tuple[int, int]:
-    counts = [c for of in one.state.hours.values() for c in of.values()]
+def total(restart_log: RestartLog) -> tuple[int, int]:
+    counts = [c for of in restart_log.state.hours.values() for c in of.values()]
     return sum(c.restarts for c in counts), sum(c.kills for c in counts)
 
 
@@ -94,9 +94,9 @@ def test_a_pod_of_the_same_name_begins_at_zero() -> None:
 def test_a_new_process_goes_on_from_what_was_kept() -> None:
     first = log()
     first.note([ends(1, BEGUN + 10.0)], BEGUN + 11)
-    kept = msgspec.json.decode(msgspec.json.encode(first.state), type=RestartState)
+    stored_state = msgspec.json.decode(msgspec.json.encode(first.state), type=RestartState)
 
-    second = RestartLog(kept)
+    second = RestartLog(stored_state)
     second.note([ends(1, BEGUN + 10.0)], BEGUN + 200)
     assert total(second) == (1, 1)
     second.note([ends(3, BEGUN + 190.0)], BEGUN + 200)  # twice while nobody looked; the last one's cause is known

@@ -113,7 +113,7 @@ def test_slots_are_those_of_a_reckoning_by_the_second(
     reads, now = [], origin
     for pause, again in zip(pauses, repeated, strict=False):
         now += pause
-        alive = max(i for i, one in enumerate(births) if one <= now)
+        alive = max(i for i, container_birth in enumerate(births) if container_birth <= now)
         used = lives[alive][1] * (min(now, births[alive] + lives[alive][0]) - births[alive])
         reads.append(Read(now, used, births[alive]))
         if again and len(reads) > 1 and reads[-2].start == births[alive]:

@@ -56,7 +56,7 @@ def test_what_has_come_is_not_to_come(since: float, days: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored_until", "written", "begun", "gap"),
+    ("stored_until", "written", "second_begin", "gap"),
     [
         (500, 700, 1000, (500, 1000)),  # it began at 500 and was killed before it stored anything
         (900, 1010, 1100, (900, 1100)),  # killed: the slot after the stored one has only what came after 1100
@@ -65,9 +65,9 @@ def test_what_has_come_is_not_to_come(since: float, days: float) -> None:
     ],
 )
 def test_the_gap_between_two_processes_is_the_time_that_neither_read(
-    stored_until: int, written: float, begun: float, gap: tuple[float, float] | None
+    stored_until: int, written: float, second_begin: float, gap: tuple[float, float] | None
 ) -> None:
-    recording_gap = gap_before(stored_until, written, begun, 150)
+    recording_gap = gap_before(stored_until, written, second_begin, 150)
     assert (recording_gap and (recording_gap.begin_seconds, recording_gap.end_seconds)) == gap
 
 

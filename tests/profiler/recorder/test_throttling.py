@@ -231,11 +231,11 @@ def pod_of(node: int, name: str, namespace: str, containers: list[str]) -> dict[
 def cluster(servers: KubeletServers) -> Iterator[ApiServer]:
     """An API server with the nodes of these kubelets and their pods."""
     api = ApiServer(None, None)
-    named: dict[tuple[int, str, str], list[str]] = {}
+    pods_containers: dict[tuple[int, str, str], list[str]] = {}
     for node in range(NODES):
         for namespace, pod, container in containers_of(node, PODS):
-            named.setdefault((node, pod, namespace), []).append(container)
-    api.objects["/api/v1/pods"] = [pod_of(*key, containers) for key, containers in named.items()]
+            pods_containers.setdefault((node, pod, namespace), []).append(container)
+    api.objects["/api/v1/pods"] = [pod_of(*key, containers) for key, containers in pods_containers.items()]
     api.objects["/api/v1/nodes"] = [
         {
             "metadata": {"name": address.node},
