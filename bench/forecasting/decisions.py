@@ -76,9 +76,9 @@ class Population:
             values, grid = trace_matrix(folder, self.table, self.column)
         count = (~np.isnan(values)).sum(axis=1)
         idle = np.nansum(values, axis=1) / np.maximum(count, 1) < ACTIVE * self.limit / 100
-        kept = ~idle
-        names = tuple(f"{self.table}-{row}" for row in np.flatnonzero(kept))
-        return Shard(names, grid, values[kept], np.full(len(names), self.limit, dtype=np.float32))
+        active = ~idle
+        names = tuple(f"{self.table}-{row}" for row in np.flatnonzero(active))
+        return Shard(names, grid, values[active], np.full(len(names), self.limit, dtype=np.float32))
 
 
 POPULATIONS = (
@@ -120,9 +120,9 @@ def within(metric: str, value: float, low: float, high: float, note: str = "") -
 
 
 def coverage(name: str, ledger: BacktestScores) -> Iterator[Row]:
-    held = scores.coverage(ledger, ENGINE)
-    yield within(f"{name}: coverage of q95", float(held[Q95]), 0.945, 0.965)
-    yield within(f"{name}: coverage of q98", float(held[Q98]), 0.975, 0.99)
+    coverages = scores.coverage(ledger, ENGINE)
+    yield within(f"{name}: coverage of q95", float(coverages[Q95]), 0.945, 0.965)
+    yield within(f"{name}: coverage of q98", float(coverages[Q98]), 0.975, 0.99)
     strata = {s: float(scores.coverage(ledger, ENGINE, m)[Q95]) for s, m in scores.strata(ledger).items()}
     worst = min(strata, key=strata.__getitem__)
     low = strata[worst]
@@ -136,11 +136,11 @@ def coverage(name: str, ledger: BacktestScores) -> Iterator[Row]:
 def peaks(name: str, ledger: BacktestScores) -> Iterator[Row]:
     """Days with a peak of series with ACF24 > 0.5, against the best of the baselines."""
     mask = ledger.acf_24h > 0.5
-    found = {c: scores.peaks(ledger, c, mask) for c in ledger.contenders}
-    ours = found.pop(ENGINE)
+    peak_scores = {c: scores.peaks(ledger, c, mask) for c in ledger.contenders}
+    ours = peak_scores.pop(ENGINE)
     population = f"ACF24 > 0.5, days with a peak; {ours.equal:.0%} of them have several of one height"
     for what, gain in (("capture", PEAK_GAIN), ("hit", HIT_GAIN)):
-        heights = {contender: getattr(score, what).value for contender, score in found.items()}
+        heights = {contender: getattr(score, what).value for contender, score in peak_scores.items()}
         best = max(heights, key=heights.__getitem__)
         floor = heights[best]
         value = getattr(ours, what)
@@ -164,7 +164,7 @@ def shifted(shard: Shard, day: int) -> tuple[Shard, int]:
 def recovery(population: Population, shard: Shard) -> Iterator[Row]:
     """Coverage over the next 24 h of the q95 of forecasts made so many hours after a shift."""
     who: list[Contender] = [EngineContender(population.resource), PathContender(by_name(STRONG))]
-    held = np.zeros((len(SHIFT_DAYS), 2, len(SHIFT_HOURS)))
+    shares_below = np.zeros((len(SHIFT_DAYS), 2, len(SHIFT_HOURS)))
     before = []
     for row, day in enumerate(SHIFT_DAYS):
         moved, moment = shifted(shard, day)
@@ -172,10 +172,10 @@ def recovery(population: Population, shard: Shard) -> Iterator[Row]:
         ledger = run([moved], who, population.plan, at)
         for index in range(2):
             below_q95 = ledger.covered[index, :, :, Q95].sum(axis=0, dtype=np.float64)
-            held[row, index] = below_q95 / np.nansum(ledger.of_trial["slots"], axis=0)
+            shares_below[row, index] = below_q95 / np.nansum(ledger.of_trial["slots"], axis=0)
         plain = run([shard], who[:1], population.plan, [at[0]])
         before.append(float(scores.coverage(plain, ENGINE)[Q95]))
-    ours, strong = held.mean(axis=0)
+    ours, strong = shares_below.mean(axis=0)
     hours = {n: next((h for h, c in zip(SHIFT_HOURS, path, strict=True) if c >= BACK), np.nan)
              for n, path in (("ours", ours), ("strong", strong))}  # fmt: skip
     curve = ", ".join(f"{h} h {c:.3f}" for h, c in zip(SHIFT_HOURS, ours, strict=True))
@@ -200,10 +200,12 @@ def young(population: Population, shard: Shard) -> Iterator[Row]:
             values[:, : shard.grid.index_of(moment - round(days * 86_400))] = np.nan
             parts.append(run([replace(shard, values=values)], who, plan, [moment]))
         ledger = join([replace(p, origins=parts[0].origins) for p in parts])
-        found, strong = (scores.relative(ledger, c, B1) for c in (ENGINE, B14))
-        held = float(scores.coverage(ledger, ENGINE)[Q95])
-        note = f"coverage of q95 {held:.3f}; B14 {strong.value:.3f}; {found.trials} trials"
-        yield Row(f"{population.name}: relWQL of series {days:g} d old", round(found.value, 3), "ratio", note=note)
+        relative_loss, strong = (scores.relative(ledger, c, B1) for c in (ENGINE, B14))
+        covered_share = float(scores.coverage(ledger, ENGINE)[Q95])
+        note = f"coverage of q95 {covered_share:.3f}; B14 {strong.value:.3f}; {relative_loss.trials} trials"
+        yield Row(
+            f"{population.name}: relWQL of series {days:g} d old", round(relative_loss.value, 3), "ratio", note=note
+        )
 
 
 def measure(folder: Path) -> list[Row]:

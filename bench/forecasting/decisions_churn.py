@@ -95,9 +95,9 @@ class Node:
 
 def load(folder: Path) -> Vms:
     percent, cores = (trace_matrix(folder, "bitbrains_rnd", c)[0] for c in ("cpu_usage_pct", "cpu_alloc_cores"))
-    seen = np.isfinite(percent)
-    kept = seen[:, :DAY].any(axis=1) & seen[:, -DAY:].any(axis=1)
-    percent, cores = percent[kept], cores[kept]
+    measured = np.isfinite(percent)
+    throughout = measured[:, :DAY].any(axis=1) & measured[:, -DAY:].any(axis=1)
+    percent, cores = percent[throughout], cores[throughout]
     limits = np.nanmedian(np.where(cores > 0, cores, np.nan), axis=1) * 100
     usage = np.nan_to_num(percent * cores)
     active = usage.mean(axis=1) >= 0.01 * limits
@@ -106,13 +106,13 @@ def load(folder: Path) -> Vms:
 
 
 def node(vms: Vms, rng: np.random.Generator) -> Node:
-    slots, whole = vms.usage.shape[1], vms.usage.shape[1] // DAY
-    made = Node.empty(slots)
+    slots, days = vms.usage.shape[1], vms.usage.shape[1] // DAY
+    churning_node = Node.empty(slots)
     for _ in range(SINGLE):
         at = -int(rng.exponential(2 * DAY))
         while at < slots:
             end = at + max(HOUR, int(rng.exponential(2 * DAY)))
-            made.run(vms, int(rng.integers(len(vms.limits))), (at, end), int(rng.integers(whole)), new=True)
+            churning_node.run(vms, int(rng.integers(len(vms.limits))), (at, end), int(rng.integers(days)), new=True)
             at = end + int(rng.exponential(3 * HOUR))
     ends = [0, *np.cumsum(np.maximum(DAY // 2, rng.exponential(3 * DAY, slots // DAY))).astype(int).tolist()]
     for row in rng.choice(len(vms.limits), ROLLED, replace=False).tolist():
@@ -120,39 +120,43 @@ def node(vms: Vms, rng: np.random.Generator) -> Node:
         for start, end in itertools.pairwise(ends):
             late = int(rng.integers(HOUR))
             first = start + late if start else 0
-            made.run(vms, row, (first, end + late + OVERLAP))
+            churning_node.run(vms, row, (first, end + late + OVERLAP))
             if first < before:  # the old pod is there still
-                made.arrivals.append((first, before, float(vms.limits[row])))
+                churning_node.arrivals.append((first, before, float(vms.limits[row])))
             before = end + late + OVERLAP
     for row in rng.choice(len(vms.limits), SCALED, replace=False).tolist():
-        for day in range(whole):
-            made.run(vms, row, (day * DAY + 8 * HOUR, day * DAY + 19 * HOUR))
-    return made
+        for day in range(days):
+            churning_node.run(vms, row, (day * DAY + 8 * HOUR, day * DAY + 19 * HOUR))
+    return churning_node
 
 
 def trial_of(nodes: list[Node]) -> tuple[ReclaimTrial, dict[str, np.ndarray]]:
     """The totals, and by name what counts beside the peak at each decision, (n, decisions)."""
-    limits = np.array([one.limits.max() for one in nodes])
-    trial = ReclaimTrial(np.stack([one.used for one in nodes]).astype(np.float32), limits, DAY)
-    cold = np.stack([one.cold for one in nodes])
+    limits = np.array([churning_node.limits.max() for churning_node in nodes])
+    trial = ReclaimTrial(np.stack([churning_node.used for churning_node in nodes]).astype(np.float32), limits, DAY)
+    cold = np.stack([churning_node.cold for churning_node in nodes])
     at = trial.decisions * (DAY // 4) - 1
     usual = np.stack([cold[:, end - 14 * DAY + 1 : end : DAY // 4].mean(axis=1) for end in at.tolist()], axis=1)
-    whole = cold[:, at]
-    return trial, {"ours": np.maximum(whole - usual, 0), "whole": whole, "none": np.zeros(whole.shape)}
+    at_decisions = cold[:, at]
+    return trial, {
+        "ours": np.maximum(at_decisions - usual, 0),
+        "whole": at_decisions,
+        "none": np.zeros(at_decisions.shape),
+    }
 
 
-def rows_of(found: dict[str, dict[float, Tally]], starts: float) -> Iterator[Row]:
-    ours, static = found["ours"], found["static"]
+def rows_of(by_name: dict[str, dict[float, Tally]], starts: float) -> Iterator[Row]:
+    ours, static = by_name["ours"], by_name["static"]
     for risk, most in ((0.01, 0.012), (0.05, 0.06)):
-        one = ours[risk]
+        score = ours[risk]
         note = (
-            f"share of the oracle's savings {one.savings_share:.3f}, severity {one.mean_severity:.4f}, samples above "
-            f"{one.sample_violation:.5f}, 99th percentile node {one.p99_node:.3f}; with every cold pod counted "
-            f"{found['whole'][risk].violation:.4f}, with none {found['none'][risk].violation:.4f}; "
+            f"share of the oracle's savings {score.savings_share:.3f}, severity {score.mean_severity:.4f}, samples "
+            f"above {score.sample_violation:.5f}, 99th percentile node {score.p99_node:.3f}; with every cold pod "
+            f"counted {by_name['whole'][risk].violation:.4f}, with none {by_name['none'][risk].violation:.4f}; "
             f"{starts:.1f} new pods a node and day, rollouts and scaling beside"
         )
         yield below(
-            f"pods come and go: realised violation at risk {risk:.0%}", round(one.violation, 4), "ratio", most, note
+            f"pods come and go: realised violation at risk {risk:.0%}", round(score.violation, 4), "ratio", most, note
         )
         share, other = at_violation(ours, risk), at_violation(static, risk)
         note = f"best static (highest of 14 d x factor, in hindsight) {other:.3f}"
@@ -167,21 +171,23 @@ def rows_of(found: dict[str, dict[float, Tally]], starts: float) -> Iterator[Row
 def measure(folder: Path) -> list[Row]:
     """All rows, in the order of the page."""
     vms, starts = load(folder), list[float]()
-    found: dict[str, list[dict[float, Tally]]] = {name: [] for name in ("ours", "whole", "none", "static")}
+    by_name: dict[str, list[dict[float, Tally]]] = {name: [] for name in ("ours", "whole", "none", "static")}
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         nodes = [node(vms, rng) for _ in range(NODES)]
         trial, cold = trial_of(nodes)
         peaks = calibrated_peaks(trial, RISKS, SETTINGS)
         for name, beside in cold.items():
-            held = {risk: np.minimum(made + beside, trial.limits[:, None]) for risk, made in peaks.items()}
-            found[name].append({risk: tally(trial, made) for risk, made in held.items()})
-        found["static"].append(tallies_by_factor(trial, highest_of(trial, 14)))
-        begun = sum(int((np.diff(one.cold) > 0).sum()) for one in nodes)
-        starts.append(begun / NODES / (vms.usage.shape[1] / DAY))
+            with_pods = {
+                risk: np.minimum(peaks_at_risk + beside, trial.limits[:, None]) for risk, peaks_at_risk in peaks.items()
+            }
+            by_name[name].append({risk: tally(trial, peaks_at_risk) for risk, peaks_at_risk in with_pods.items()})
+        by_name["static"].append(tallies_by_factor(trial, highest_of(trial, 14)))
+        starts_of_pods = sum(int((np.diff(churning_node.cold) > 0).sum()) for churning_node in nodes)
+        starts.append(starts_of_pods / NODES / (vms.usage.shape[1] / DAY))
     together = {
-        name: {knob: concatenate_tallies([one[knob] for one in draws]) for knob in draws[0]}
-        for name, draws in found.items()
+        name: {knob: concatenate_tallies([tallies[knob] for tallies in draws]) for knob in draws[0]}
+        for name, draws in by_name.items()
     }
     return list(rows_of(together, float(np.mean(starts))))
 

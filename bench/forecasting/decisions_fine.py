@@ -71,14 +71,14 @@ def rows_of(name: str, ledger: BacktestScores) -> tuple[float, list[Row]]:
     beside = scores.against(ledger, ENGINE, finest, B1)
     size = f"{paired.series} series, {len(ledger.origins)} origins; interval {paired.low:.3f}..{paired.high:.3f}"
     others = f"{finest} at 5 minutes: {beside.value:.3f} of it, {beside.low:.3f}..{beside.high:.3f}"
-    held = {who: float(scores.coverage(ledger, who)[Q95]) for who in (ENGINE, best, finest)}
-    note = f"{best} {held[best]:.3f}, {finest} at 5 minutes {held[finest]:.3f}"
+    coverages = {who: float(scores.coverage(ledger, who)[Q95]) for who in (ENGINE, best, finest)}
+    note = f"{best} {coverages[best]:.3f}, {finest} at 5 minutes {coverages[finest]:.3f}"
     return paired.value, [
         below(f"{name}: relWQL / that of the best baseline on half hours", round(paired.value, 3), "ratio", CEILING,
               f"best {best}; {size}"),
         Row(f"{name}: relWQL / that of the best baseline at 5 minutes", round(beside.value, 3), "ratio", note=others),
         Row(f"{name}: relWQL against B1 at 5 minutes", round(own.value, 3), "ratio"),
-        within(f"{name}: coverage of q95", held[ENGINE], 0.94, 0.965, note),
+        within(f"{name}: coverage of q95", coverages[ENGINE], 0.94, 0.965, note),
     ]  # fmt: skip
 
 

@@ -73,9 +73,9 @@ class PeakSet:
 
     def shard(self, folder: Path) -> Shard:
         """The series that are measured."""
-        whole = self.population.shard(folder)
+        full_shard = self.population.shard(folder)
         rows = slice(1, None, 2) if self.other_half else slice(None)
-        return Shard(whole.names[rows], whole.grid, whole.values[rows], whole.limits[rows])
+        return Shard(full_shard.names[rows], full_shard.grid, full_shard.values[rows], full_shard.limits[rows])
 
 
 SETS = (
@@ -104,9 +104,9 @@ class Answers:
     right: Flags
 
 
-def allocatable_of(shard: Shard, one: BacktestTrial, total: bool) -> Floats:
+def allocatable_of(shard: Shard, backtest_trial: BacktestTrial, total: bool) -> Floats:
     """Twice the mean of the trace of the judged rows, (m,); NaN for series that are no totals."""
-    rows = shard.values[one.rows].astype(np.float64)
+    rows = shard.values[backtest_trial.rows].astype(np.float64)
     return np.asarray(2 * np.nanmean(rows, axis=1)) if total else np.full(len(rows), np.nan)
 
 
@@ -116,28 +116,30 @@ def has_peak(path: FloatMatrix, allocatable: Floats) -> Flags:
     return np.where(np.isnan(allocatable), amplitude(path), of_total)
 
 
-def judged(one: BacktestTrial, announced: Flags, start: npt.NDArray[np.intp], plan: BacktestPlan) -> Answers:
+def judged(backtest_trial: BacktestTrial, announced: Flags, start: npt.NDArray[np.intp], plan: BacktestPlan) -> Answers:
     width = round(WINDOW_HOURS * 3600 / plan.step_seconds)
-    actual = best_start(one.actual, width)
+    actual = best_start(backtest_trial.actual, width)
     near = (actual >= 0) & (np.abs(start - actual) * plan.step_seconds <= 3600)
     return Answers(announced, announced & near)
 
 
-def served(one: BacktestTrial, plan: BacktestPlan, kind: Population, allocatable: Floats) -> Answers:
+def served(backtest_trial: BacktestTrial, plan: BacktestPlan, kind: Population, allocatable: Floats) -> Answers:
     """The engine's own windows of the judged rows."""
-    refs = tuple(NodeRef(str(row)) for row in np.flatnonzero(one.scored))
-    past = one.past
-    usage = Usage(refs, past.fine_grid, past.fine[one.scored], kind.resource, past.statistic)
-    made: Forecasts[NodeRef] = forecast(usage, no_portraits(kind.resource), SETTINGS, allocatable=allocatable)
-    windows = [made.peak_window(row) for row in range(len(refs))]
-    start = [(w.start_seconds - made.grid.start_seconds) // plan.step_seconds if w else -1 for w in windows]
-    return judged(one, np.array([w is not None for w in windows]), np.array(start), plan)
+    refs = tuple(NodeRef(str(row)) for row in np.flatnonzero(backtest_trial.scored))
+    past = backtest_trial.past
+    usage = Usage(refs, past.fine_grid, past.fine[backtest_trial.scored], kind.resource, past.statistic)
+    forecasts: Forecasts[NodeRef] = forecast(usage, no_portraits(kind.resource), SETTINGS, allocatable=allocatable)
+    windows = [forecasts.peak_window(row) for row in range(len(refs))]
+    start = [(w.start_seconds - forecasts.grid.start_seconds) // plan.step_seconds if w else -1 for w in windows]
+    return judged(backtest_trial, np.array([w is not None for w in windows]), np.array(start), plan)
 
 
-def baseline(one: BacktestTrial, plan: BacktestPlan, name: str, allocatable: Floats) -> Answers:
-    path = by_name(name).quantiles(one.past.coarse, one.past.coarse_grid, plan.horizon)[one.scored, :, MEDIAN]
+def baseline(backtest_trial: BacktestTrial, plan: BacktestPlan, name: str, allocatable: Floats) -> Answers:
+    path = by_name(name).quantiles(backtest_trial.past.coarse, backtest_trial.past.coarse_grid, plan.horizon)[
+        backtest_trial.scored, :, MEDIAN
+    ]
     start = best_start(path, round(WINDOW_HOURS * 3600 / plan.step_seconds))
-    return judged(one, has_peak(path, allocatable), start, plan)
+    return judged(backtest_trial, has_peak(path, allocatable), start, plan)
 
 
 def answers_of(peak_set: PeakSet, shard: Shard) -> tuple[JudgedDays, dict[str, Answers]]:
@@ -147,15 +149,15 @@ def answers_of(peak_set: PeakSet, shard: Shard) -> tuple[JudgedDays, dict[str, A
     series: list[npt.NDArray[np.intp]] = []
     parts: dict[str, list[Answers]] = {name: [] for name in (OURS, *DEFAULT)}
     for moment in origins(shard.grid, plan, many if many >= 40 else ORIGINS):
-        one = trial(shard.values, shard.grid, moment, plan)
-        if not len(one.rows):
+        backtest_trial = trial(shard.values, shard.grid, moment, plan)
+        if not len(backtest_trial.rows):
             continue
-        allocatable = allocatable_of(shard, one, peak_set.total)
-        real.append(has_peak(one.actual, allocatable))
-        series.append(one.rows)
-        parts[OURS].append(served(one, plan, peak_set.population, allocatable))
+        allocatable = allocatable_of(shard, backtest_trial, peak_set.total)
+        real.append(has_peak(backtest_trial.actual, allocatable))
+        series.append(backtest_trial.rows)
+        parts[OURS].append(served(backtest_trial, plan, peak_set.population, allocatable))
         for name in DEFAULT:
-            parts[name].append(baseline(one, plan, name, allocatable))
+            parts[name].append(baseline(backtest_trial, plan, name, allocatable))
     joined = {
         name: Answers(np.concatenate([a.announced for a in some]), np.concatenate([a.right for a in some]))
         for name, some in parts.items()
@@ -166,8 +168,8 @@ def answers_of(peak_set: PeakSet, shard: Shard) -> tuple[JudgedDays, dict[str, A
 def in_hindsight(days: JudgedDays, answers: Mapping[str, Answers]) -> float:
     """Share of the days with a peak that are right where each series is answered by its best contender."""
     of = days.series[days.real]
-    right = np.stack([answer.right[days.real] for answer in answers.values()])
-    return float(sum(right[:, of == one].sum(axis=1).max() for one in np.unique(of)) / len(of))
+    right = np.stack([answers_of_one.right[days.real] for answers_of_one in answers.values()])
+    return float(sum(right[:, of == group].sum(axis=1).max() for group in np.unique(of)) / len(of))
 
 
 def share(flags: Flags, of: Flags) -> float:
@@ -177,17 +179,19 @@ def share(flags: Flags, of: Flags) -> float:
 def rows_of(name: str, days: JudgedDays, answers: Mapping[str, Answers]) -> Iterator[Row]:
     real, ours = days.real, answers[OURS]
     size = f"{int(real.sum())} days with a peak, {int((~real).sum())} without"
-    silent = {one: share(~answer.announced, ~real) for one, answer in answers.items()}
+    silent = {contender: share(~answers_of_one.announced, ~real) for contender, answers_of_one in answers.items()}
     announced = share(ours.announced, real)
     if np.isfinite(announced):
         yield above(f"{name}: announced on days with a peak", round(announced, 3), "ratio", ANNOUNCED, size)
     if np.isfinite(silent[OURS]):
         yield above(f"{name}: silent on even days", round(silent[OURS], 3), "ratio", SILENT, size)
-    right = {one: share(answer.right, real) for one, answer in answers.items()}
+    right = {contender: share(answers_of_one.right, real) for contender, answers_of_one in answers.items()}
     if not np.isfinite(right[OURS]):
         return
     best = max(DEFAULT, key=right.__getitem__)
-    quiet = max((one for one in DEFAULT if silent[one] >= SILENT), key=right.__getitem__, default=None)
+    quiet = max(
+        (contender for contender in DEFAULT if silent[contender] >= SILENT), key=right.__getitem__, default=None
+    )
     beside = f"; as silent: {quiet} {right[quiet]:.3f}" if quiet else "; none is as silent"
     note = f"best {best} {right[best]:.3f}, silent on {silent[best]:.2f}{beside}; of those announced {{:.3f}}"
     note = note.format(share(ours.right, real & ours.announced))

@@ -52,20 +52,20 @@ def ways(trial: ReclaimTrial) -> dict[float, Ways]:
     for hour in range(SIX_HOURS // HOUR):
         later = replace(trial, totals=trial.totals[:, hour * HOUR :])
         by_hour.append(calibrated_peaks(later, RISKS, SHIPPED, HISTORY_DAYS))
-    made: dict[float, Ways] = {}
+    by_risk: dict[float, Ways] = {}
     for risk in RISKS:
-        count = min(one[risk].shape[1] for one in by_hour)
-        hourly = np.stack([one[risk][:, :count] for one in by_hour], axis=2).reshape(len(trial.limits), -1)
+        count = min(peaks[risk].shape[1] for peaks in by_hour)
+        hourly = np.stack([peaks[risk][:, :count] for peaks in by_hour], axis=2).reshape(len(trial.limits), -1)
         capped = np.minimum(np.repeat(hourly, HOUR, axis=1), trial.limits[:, None])
         first = trial.decisions[0] * SIX_HOURS
         used = trial.totals[:, first : first + capped.shape[1]]
-        made[risk] = {
+        by_risk[risk] = {
             "six hours": np.repeat(capped[:, ::SIX_HOURS], SIX_HOURS, axis=1),
             "hourly": capped,
             PRODUCT: np.maximum(capped, used_before(used)),
             "hourly, or highest use": np.maximum(capped, highest_since(used)),
         }
-    return made
+    return by_risk
 
 
 def used_before(used: np.ndarray) -> np.ndarray:
@@ -85,14 +85,14 @@ def shortage(trial: ReclaimTrial, in_force: np.ndarray) -> tuple[float, float, f
     """Core-seconds short a node on the worst day and a node-day; samples above a node-day; lent, of what prod left."""
     first = trial.decisions[0] * SIX_HOURS
     used = trial.totals[:, first : first + in_force.shape[1]]
-    known = np.isfinite(used)
-    over = np.where(known, np.maximum(np.nan_to_num(used) - in_force, 0), 0.0)
+    measured = np.isfinite(used)
+    over = np.where(measured, np.maximum(np.nan_to_num(used) - in_force, 0), 0.0)
     over[over <= 1e-6 * trial.limits[:, None].repeat(over.shape[1], axis=1)] = 0.0
     idle = np.maximum(trial.limits[:, None] - np.nan_to_num(used), 0)
     seconds = core_seconds_short(over / CORE, idle / CORE, STEP_SECONDS, Reaction())
     of_day = np.convolve(seconds.sum(axis=0), np.ones(SLOTS), "valid")
-    node_days = max(known.sum() / SLOTS, 1e-9)
-    lent = float((trial.limits[:, None] - in_force)[known].sum() / idle[known].sum())
+    node_days = max(measured.sum() / SLOTS, 1e-9)
+    lent = float((trial.limits[:, None] - in_force)[measured].sum() / idle[measured].sum())
     return float(of_day.max()) / len(used), float(seconds.sum() / node_days), float((over > 0).sum() / node_days), lent
 
 
@@ -102,11 +102,11 @@ def rows_of(of: Population) -> Iterator[Row]:
         shares = trial.totals / trial.limits[:, None] * CORE
         trial = replace(trial, totals=shares, limits=np.full(len(shares), CORE))
     for risk, by_way in ways(trial).items():
-        found = {name: shortage(trial, in_force) for name, in_force in by_way.items()}
-        worst = {name: one[0] for name, one in found.items()}
+        shortages = {name: shortage(trial, in_force) for name, in_force in by_way.items()}
+        worst = {name: shortage_parts[0] for name, shortage_parts in shortages.items()}
         note = "; ".join(
             f"{name}: worst day {day:.3g}, all days {mean:.3g}, samples above a node-day {above:.4f}, lent {lent:.3f}"
-            for name, (day, mean, above, lent) in found.items()
+            for name, (day, mean, above, lent) in shortages.items()
         )
         today = worst["six hours"]
         ratio = worst[PRODUCT] / today if today > 0 else 0.0

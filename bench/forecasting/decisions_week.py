@@ -47,20 +47,24 @@ class Smoothed:
     name: str = "MSTL + ETS (statsmodels)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        made = np.full((len(history), horizon, len(LEVELS)), np.nan)
+        smoothed = np.full((len(history), horizon, len(LEVELS)), np.nan)
         for row, values in enumerate(history):
             series, span = bridge_gaps(values.astype(np.float64), grid)
             if series.size >= SHORTEST and np.ptp(series) > 0:
-                made[row] = self.one(series, span)[:horizon]
-        return conform(made, history)
+                smoothed[row] = self.one(series, span)[:horizon]
+        return conform(smoothed, history)
 
     def one(self, series: np.ndarray, grid: TimeGrid) -> np.ndarray:
         from scipy.stats import norm
         from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
-        found, hours = decompose_hourly_series(series, grid), np.arange(WEEK_HOURS)
-        habits = found.daily[-DAY:][hours % DAY] + (found.weekly[-WEEK_HOURS:] if found.weekly.any() else 0)
-        model = ETSModel(pd.Series(found.trend + found.rest), error="add", trend="add", damped_trend=True)
+        decomposition, hours = decompose_hourly_series(series, grid), np.arange(WEEK_HOURS)
+        habits = decomposition.daily[-DAY:][hours % DAY] + (
+            decomposition.weekly[-WEEK_HOURS:] if decomposition.weekly.any() else 0
+        )
+        model = ETSModel(
+            pd.Series(decomposition.trend + decomposition.rest), error="add", trend="add", damped_trend=True
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ahead = model.fit(disp=False, maxiter=50).get_prediction(series.size, series.size + WEEK_HOURS - 1)
@@ -92,15 +96,17 @@ def rows_of(name: str, shard: Shard, days: int) -> Iterator[Row]:
         return
     few = len(shard.names) < POOLS
     who = [WeekBlend(), *(by_name(b) for b in ("B2", "B1", "B14")), *([Smoothed()] if few else [])]
-    ledger = run([shard], [PathContender(one) for one in who], plan, at)
+    ledger = run([shard], [PathContender(forecaster) for forecaster in who], plan, at)
     own, naive, strong = who[0].name, who[1].name, who[3].name
-    found = scores.relative(ledger, own, naive)
+    loss = scores.relative(ledger, own, naive)
     paired = scores.against(ledger, own, strong, naive)
-    held = float(scores.coverage(ledger, own)[Q95])
-    others = ", ".join(f"{one.name} {scores.relative(ledger, one.name, naive).value:.3f}" for one in who[2:])
-    note = f"interval {found.low:.3f}..{found.high:.3f}; {others}; {len(shard.names)} series, {len(at)} origins"
-    yield Row(f"{name}, {days} d of history: week ahead, relWQL against B2", round(found.value, 3), "ratio", note=note)
-    sure = f"interval {paired.low:.3f}..{paired.high:.3f}; coverage of its q95 {held:.3f}"
+    covered_share = float(scores.coverage(ledger, own)[Q95])
+    others = ", ".join(
+        f"{forecaster.name} {scores.relative(ledger, forecaster.name, naive).value:.3f}" for forecaster in who[2:]
+    )
+    note = f"interval {loss.low:.3f}..{loss.high:.3f}; {others}; {len(shard.names)} series, {len(at)} origins"
+    yield Row(f"{name}, {days} d of history: week ahead, relWQL against B2", round(loss.value, 3), "ratio", note=note)
+    sure = f"interval {paired.low:.3f}..{paired.high:.3f}; coverage of its q95 {covered_share:.3f}"
     yield Row(f"{name}, {days} d of history: week ahead / B14", round(paired.value, 3), "ratio", note=sure)
 
 

@@ -57,9 +57,9 @@ class Variant:
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         began = time.process_time()
-        answer = self.engine.answer(past, horizon)
+        prediction = self.engine.answer(past, horizon)
         self.seconds += time.process_time() - began
-        return answer
+        return prediction
 
 
 @dataclass
@@ -75,9 +75,9 @@ class TimedMember:
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         began = time.process_time()
-        answer = self.inner.quantiles(history, grid, horizon)
+        paths = self.inner.quantiles(history, grid, horizon)
         self.seconds += time.process_time() - began
-        return answer
+        return paths
 
 
 def variants(engine: EngineContender, timed: tuple[TimedMember, ...]) -> Iterator[Variant]:
@@ -105,11 +105,11 @@ def measure(folder: Path) -> list[Row]:
         timed = tuple(TimedMember(member) for member in MEMBERS)
         contenders = list(variants(EngineContender(population.resource), timed))
         ledger = run([shard], contenders, population.plan, origins(shard.grid, population.plan, ORIGINS))
-        held = float(scores.coverage(ledger, ENGINE)[Q95])
+        coverage_before = float(scores.coverage(ledger, ENGINE)[Q95])
         for variant in contenders:
             spent[variant.name] = spent.get(variant.name, 0.0) + variant.seconds
             if variant.name not in (FIRST, ENGINE):
-                value, note = _of(ledger, variant.name, held)
+                value, note = _of(ledger, variant.name, coverage_before)
                 gains.setdefault(variant.name, []).append(f"{population.name} {note}")
                 ratios.setdefault(variant.name, []).append(value)
         for member in timed:
@@ -128,19 +128,22 @@ def _rows(name: str, ratios: list[float], note: str, seconds_of: tuple[float, fl
     if name.startswith(AGED):
         yield below(f"loss with {name} / with fresh ones", round(ratio, 4), "ratio", WORSE, note)
         return
-    seconds, whole = seconds_of
+    seconds, total_seconds = seconds_of
     yield above(f"loss without {name} / with it", round(ratio, 4), "ratio", HELPS, note)
-    yield Row(f"CPU time of {name}", round(seconds, 3), "s", note=f"of {whole:.1f} s")
-    share, saved = seconds / whole, 100 * (ratio - 1)
+    yield Row(f"CPU time of {name}", round(seconds, 3), "s", note=f"of {total_seconds:.1f} s")
+    share, saved = seconds / total_seconds, 100 * (ratio - 1)
     by_share = round(saved / (100 * max(share, LEAST_SHARE)), 4)
     note = f"{saved:.2f} % for {100 * share:.1f} % of the CPU time"
     yield Row(f"loss that {name} saves by 1 % of the time", by_share, "%", note=note)
 
 
-def _of(ledger: BacktestScores, name: str, held: float) -> tuple[float, str]:
+def _of(ledger: BacktestScores, name: str, coverage_before: float) -> tuple[float, str]:
     paired = scores.against(ledger, name, ENGINE, ENGINE)
     covered = float(scores.coverage(ledger, name)[Q95])
-    return paired.value, f"{paired.value:.4f} ({paired.low:.4f}..{paired.high:.4f}), q95 {held:.3f} to {covered:.3f}"
+    return (
+        paired.value,
+        f"{paired.value:.4f} ({paired.low:.4f}..{paired.high:.4f}), q95 {coverage_before:.3f} to {covered:.3f}",
+    )
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def usage_until(values: Values, grid: TimeGrid, cut: int) -> Usage[NodeRef]:
     return Usage(refs, at, values[:, first:cut] * np.float32(10), Resource.CPU, Statistic.MEAN)
 
 
-def made(usage: Usage[NodeRef], learned: Learned | None) -> tuple[Forecasts[NodeRef], Learned]:
+def forecast_with(usage: Usage[NodeRef], learned: Learned | None) -> tuple[Forecasts[NodeRef], Learned]:
     portraits = build(usage.refs, np.arange(len(usage.refs)), usage, PORTRAIT)
     return forecast_and_learn(usage, portraits, FORECASTING, learned)
 
@@ -65,39 +65,39 @@ def made(usage: Usage[NodeRef], learned: Learned | None) -> tuple[Forecasts[Node
 def active(values: Values, cut: int) -> Values:
     """Series that use something before the slot and are mostly there before and after it."""
     past, after = values[:, max(0, cut - HISTORY_DAYS * DAY_SLOTS) : cut], values[:, cut : cut + 2 * DAY_SLOTS]
-    there = (np.isfinite(past).mean(axis=1) > 0.5) & (np.isfinite(after).mean(axis=1) > 0.5)
-    kept: Values = values[there & (np.nan_to_num(past).mean(axis=1) >= ACTIVE_PERCENT)]
-    return kept
+    measured = (np.isfinite(past).mean(axis=1) > 0.5) & (np.isfinite(after).mean(axis=1) > 0.5)
+    active_values: Values = values[measured & (np.nan_to_num(past).mean(axis=1) >= ACTIVE_PERCENT)]
+    return active_values
 
 
 def trials(values: Values, grid: TimeGrid, cut: int) -> Iterator[tuple[int, Values, Values, Values]]:
     """Of each age in hours: losses of the kept forecast and of the new one, and where the kept one held, (n,) each."""
     values = active(values, cut)
-    kept, learned = made(usage_until(values, grid, cut), None)
+    kept_forecast, learned = forecast_with(usage_until(values, grid, cut), None)
     for hours in AGES_HOURS:
         now, steps = cut + hours * HOUR_SLOTS, hours * HALF_HOURS_AN_HOUR
-        anew, _ = made(usage_until(values, grid, now), learned)
+        anew, _ = forecast_with(usage_until(values, grid, now), learned)
         came = half_hours(values[:, now : now + DAY_SLOTS] * np.float32(10))
         since = half_hours(values[:, cut:now] * np.float32(10))
-        past = kept.quantiles[:, :steps]
-        left: Values = np.logical_or(since < past[..., 0], since > past[..., -1])
-        slid = np.roll(kept.quantiles, -steps, axis=1)
-        yield hours, pinball(came, slid), pinball(came, anew.quantiles), np.logical_not(left.any(axis=1))
+        past = kept_forecast.quantiles[:, :steps]
+        is_outside: Values = np.logical_or(since < past[..., 0], since > past[..., -1])
+        slid = np.roll(kept_forecast.quantiles, -steps, axis=1)
+        yield hours, pinball(came, slid), pinball(came, anew.quantiles), np.logical_not(is_outside.any(axis=1))
 
 
 def of_trace(folder: Path, name: str) -> Iterator[Row]:
     values, grid = trace_matrix(folder, *COLUMNS[name])
-    found: dict[int, list[tuple[Values, Values, Values]]] = {hours: [] for hours in AGES_HOURS}
+    losses_by_age: dict[int, list[tuple[Values, Values, Values]]] = {hours: [] for hours in AGES_HOURS}
     for day in ORIGINS[name]:
         for hours, *losses in trials(values, grid, day * DAY_SLOTS + MADE_AT_HOUR * HOUR_SLOTS):
-            kept, anew, held = losses
-            found[hours].append((kept, anew, held))
-    for hours, parts in found.items():
-        kept, anew, held = (np.concatenate(part) for part in zip(*parts, strict=True))
-        compared = (kept > 0) & (anew > 0)
-        for rule, loss in (("all of them", kept), ("where it held", np.where(held, kept, anew))):
+            kept_loss, anew, was_inside = losses
+            losses_by_age[hours].append((kept_loss, anew, was_inside))
+    for hours, parts in losses_by_age.items():
+        kept_loss, anew, was_inside = (np.concatenate(part) for part in zip(*parts, strict=True))
+        compared = (kept_loss > 0) & (anew > 0)
+        for rule, loss in (("all of them", kept_loss), ("where it held", np.where(was_inside, kept_loss, anew))):
             ratio = float(np.exp(np.log(anew[compared] / loss[compared]).mean()))
-            note = f"{held[compared].mean():.0%} of {compared.sum()} had held" if rule != "all of them" else ""
+            note = f"{was_inside[compared].mean():.0%} of {compared.sum()} had held" if rule != "all of them" else ""
             text = f"{name}: loss of new forecasts, by that of those kept for {hours} h, {rule}"
             yield below(text, round(ratio, 4), "ratio", MOST, note)
 

@@ -69,9 +69,9 @@ def stages(cluster: SyntheticCluster) -> dict[str, float]:
     spent: dict[str, float] = {}
 
     def timed(name: str, function: Callable[[], Result]) -> Result:
-        begun = time.process_time()
+        start = time.process_time()
         result = function()
-        spent[name] = spent.get(name, 0.0) + time.process_time() - begun
+        spent[name] = spent.get(name, 0.0) + time.process_time() - start
         return result
 
     for resource, signal in TOTALS.items():
@@ -81,10 +81,10 @@ def stages(cluster: SyntheticCluster) -> dict[str, float]:
         members = timed("members", partial(by_container, usage.refs, cluster.inventory))
         of_containers = partial(build, members.refs, members.rows, usage, PORTRAIT, members.start_seconds)
         timed("container portraits", of_containers)
-        whole = timed("totals", partial(totals_of, usage, cluster))
-        rows = np.arange(len(whole.refs))
-        portraits = timed("workload portraits", partial(build, whole.refs, rows, whole, PORTRAIT))
-        timed("workload forecasts", partial(forecast, whole, portraits, FORECASTING))
+        workload_totals = timed("totals", partial(totals_of, usage, cluster))
+        rows = np.arange(len(workload_totals.refs))
+        portraits = timed("workload portraits", partial(build, workload_totals.refs, rows, workload_totals, PORTRAIT))
+        timed("workload forecasts", partial(forecast, workload_totals, portraits, FORECASTING))
         timed("node portraits and forecasts", partial(forecast_of, cluster.usage[NODES[resource]]))
     return spent
 
@@ -98,27 +98,27 @@ def trials_of_trace(folder: Path, name: str) -> Iterator[tuple[Usage[Any], np.nd
 
 def trials_of_synthetic(cluster: SyntheticCluster) -> Iterator[tuple[Usage[Any], np.ndarray]]:
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
-    whole = totals_of(usage, cluster)
+    workload_totals = totals_of(usage, cluster)
     for day in (14, 17, 20, 26):
-        yield from trial(whole.values, whole.grid, day * DAY_SLOTS)
+        yield from trial(workload_totals.values, workload_totals.grid, day * DAY_SLOTS)
 
 
 def trial(values: np.ndarray, grid: TimeGrid, cut: int) -> Iterator[tuple[Usage[Any], np.ndarray]]:
     first = max(0, cut - HISTORY_DAYS * DAY_SLOTS)
     past, after = values[:, first:cut], values[:, cut : cut + DAY_SLOTS]
     filled = np.nan_to_num(past)
-    there = (np.isfinite(past).mean(axis=1) > 0.5) & (np.isfinite(after).mean(axis=1) > 0.5)
-    kept = there & (filled.mean(axis=1) >= ACTIVE_PERCENT)
-    refs = tuple(NodeRef(str(i)) for i in np.flatnonzero(kept))
+    measured = (np.isfinite(past).mean(axis=1) > 0.5) & (np.isfinite(after).mean(axis=1) > 0.5)
+    active = measured & (filled.mean(axis=1) >= ACTIVE_PERCENT)
+    refs = tuple(NodeRef(str(i)) for i in np.flatnonzero(active))
     at = TimeGrid(grid.start_seconds + first * grid.step_seconds, grid.step_seconds, cut - first)
     # Percent as hundredths of a core: millicores of a one-core machine, so that the portrait's buckets fit.
-    yield Usage(refs, at, past[kept] * np.float32(10), Resource.CPU, Statistic.MEAN), after[kept] * np.float32(10)
+    yield Usage(refs, at, past[active] * np.float32(10), Resource.CPU, Statistic.MEAN), after[active] * np.float32(10)
 
 
 def half_hours(values: np.ndarray) -> np.ndarray:
-    seen = np.isfinite(values).reshape(len(values), -1, 6)
-    sums = np.where(seen, values.reshape(seen.shape), 0).sum(axis=2)
-    means: np.ndarray = np.divide(sums, seen.sum(axis=2), out=np.full(sums.shape, np.nan), where=seen.any(axis=2))
+    finite = np.isfinite(values).reshape(len(values), -1, 6)
+    sums = np.where(finite, values.reshape(finite.shape), 0).sum(axis=2)
+    means: np.ndarray = np.divide(sums, finite.sum(axis=2), out=np.full(sums.shape, np.nan), where=finite.any(axis=2))
     return means
 
 
@@ -144,24 +144,29 @@ def accuracy(name: str, trials: Iterator[tuple[Usage[Any], np.ndarray]]) -> list
     members: dict[str, list[np.ndarray]] = {m.name: [] for m in MEMBERS}
     covered, peaks, claimed = [], [], []
     for usage, after in trials:
-        made, actual = forecast_of(usage), half_hours(after)
+        forecasts, actual = forecast_of(usage), half_hours(after)
         coarse = usage.coarser(6)
         base = BASELINE.quantiles(coarse.values, coarse.grid, 48)
-        selected.append(ratios(actual, made.quantiles, base))
+        selected.append(ratios(actual, forecasts.quantiles, base))
         series += [ref.name for ref in usage.refs]
         for member in MEMBERS:
             members[member.name].append(ratios(actual, member.quantiles(coarse.values, coarse.grid, 48), base))
-        covered.append([np.nanmean(coverage(actual, made.level(q))) for q in (0.9, 0.95, 0.98)])
+        covered.append([np.nanmean(coverage(actual, forecasts.level(q))) for q in (0.9, 0.95, 0.98)])
         highest = daily_maxima(after, DAY_SLOTS)[:, 0]
         peaks.append(
-            [np.nanmean(highest[~np.isnan(highest)] <= made.peak_level(q)[~np.isnan(highest)]) for q in (0.5, 0.95)]
+            [
+                np.nanmean(highest[~np.isnan(highest)] <= forecasts.peak_level(q)[~np.isnan(highest)])
+                for q in (0.5, 0.95)
+            ]
         )
-        claimed.append(np.log([e.relative_wql for e in made.error if e.origins]))
+        claimed.append(np.log([e.relative_wql for e in forecasts.error if e.origins]))
     logs = np.concatenate(selected)
     judged = ~np.isnan(logs)
     names, logs = np.array(series)[judged], logs[judged]
     low, high = interval(logs, names)
-    singles = {n: float(np.exp(np.nanmean(np.concatenate(found)))) for n, found in members.items()}
+    singles = {
+        n: float(np.exp(np.nanmean(np.concatenate(ratios_of_member)))) for n, ratios_of_member in members.items()
+    }
     best = min(singles, key=singles.__getitem__)
     share, peak = np.mean(covered, axis=0), np.mean(peaks, axis=0)
     size = f"{len(set(names))} series, {len(logs)} trials"

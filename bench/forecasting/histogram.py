@@ -27,12 +27,12 @@ def usage() -> tuple[np.ndarray, np.ndarray]:
 
 
 def seconds_per_add(values: np.ndarray, times: np.ndarray) -> list[float]:
-    found = []
+    durations = []
     for _ in range(7):
-        begun = time.process_time()
+        start = time.process_time()
         HistogramBatch.empty(SERIES, CPU_BUCKETS, DAY).add(values, times, weight=CPU_SAMPLE_WEIGHT)
-        found.append(time.process_time() - begun)
-    return found
+        durations.append(time.process_time() - start)
+    return durations
 
 
 def exact(values: np.ndarray, times: np.ndarray, fraction: float) -> np.ndarray:
@@ -50,11 +50,11 @@ def main() -> None:
     seconds = seconds_per_add(values, times)
     batch = HistogramBatch.empty(SERIES, CPU_BUCKETS, DAY).add(values, times, weight=CPU_SAMPLE_WEIGHT)
     ends = np.append(CPU_BUCKETS.starts[1:], CPU_BUCKETS.starts[-1])
-    apart, high = [], []
-    for fraction, found in zip(FRACTIONS, batch.percentiles(FRACTIONS).T, strict=True):
+    distances, high = [], []
+    for fraction, percentiles in zip(FRACTIONS, batch.percentiles(FRACTIONS).T, strict=True):
         true = exact(values, times, fraction)
-        apart.append(np.abs(np.searchsorted(ends[:-1], found) - CPU_BUCKETS.find(true)).max())
-        high.append(found[true >= 200] / true[true >= 200] - 1)
+        distances.append(np.abs(np.searchsorted(ends[:-1], percentiles) - CPU_BUCKETS.find(true)).max())
+        high.append(percentiles[true >= 200] / true[true >= 200] - 1)
     size = int(np.isfinite(values).sum())
     highs = np.concatenate(high)
     record(
@@ -70,7 +70,11 @@ def main() -> None:
             ),
             Row("samples per second, slowest", round(size / max(seconds) / 1e6, 1), "million/s", note="slowest of 7"),
             below(
-                "percentile, buckets from exact", float(max(apart)), "buckets", 1, "p50, p90, p95, p98 of 1,100 series"
+                "percentile, buckets from exact",
+                float(max(distances)),
+                "buckets",
+                1,
+                "p50, p90, p95, p98 of 1,100 series",
             ),
             Row(
                 "percentile above exact, mean",

@@ -120,8 +120,8 @@ def halves(of: Population, name: str) -> Iterator[Population]:
 
 def pooled(trials: Sequence[ReclaimTrial], predict: Callable[[ReclaimTrial], Settings]) -> Settings:
     """Tallies of all draws together, by risk or constant."""
-    found = [predict(trial) for trial in trials]
-    return {knob: concatenate_tallies([one[knob] for one in found]) for knob in found[0]}
+    by_trial = [predict(trial) for trial in trials]
+    return {knob: concatenate_tallies([of_trial[knob] for of_trial in by_trial]) for knob in by_trial[0]}
 
 
 def tallies(trial: ReclaimTrial, peaks: Mapping[float, np.ndarray]) -> Settings:
@@ -164,8 +164,8 @@ def mean_curve(curves: Curves) -> list[tuple[float, float, float]]:
     settings = list(curves.values())
     points = (
         (
-            float(np.mean([one[knob].violation for one in settings])),
-            float(np.mean([one[knob].savings_share for one in settings])),
+            float(np.mean([tallies_of_one[knob].violation for tallies_of_one in settings])),
+            float(np.mean([tallies_of_one[knob].savings_share for tallies_of_one in settings])),
             knob,
         )
         for knob in settings[0]
@@ -185,14 +185,14 @@ def bound(trials: Sequence[ReclaimTrial]) -> tuple[float, float]:
     for trial in trials:
         came = highest_after(trial)
         ordered = -np.sort(-np.where(np.isfinite(came), came, -np.inf), axis=1)
-        known = np.isfinite(came).sum(axis=1)
+        sample_counts = np.isfinite(came).sum(axis=1)
         # Lowering a node's constant below its k highest days frees (first - k-th) in each of its decisions.
-        budget, taken = int(0.01 * known.sum()), np.zeros(len(came), dtype=int)
+        budget, taken = int(0.01 * sample_counts.sum()), np.zeros(len(came), dtype=int)
         while budget:
             k = np.arange(1, budget + 1)
-            reach = np.minimum(taken[:, None] + k, np.maximum(known - 1, 0)[:, None])
+            reach = np.minimum(taken[:, None] + k, np.maximum(sample_counts - 1, 0)[:, None])
             at, now = np.take_along_axis(ordered, reach, axis=1), ordered[np.arange(len(came)), taken]
-            gain = (now[:, None] - at) * known[:, None] / k
+            gain = (now[:, None] - at) * sample_counts[:, None] / k
             row, steps = np.unravel_index(int(np.argmax(gain)), gain.shape)
             if gain[row, steps] <= 0:
                 break
@@ -200,8 +200,8 @@ def bound(trials: Sequence[ReclaimTrial]) -> tuple[float, float]:
             budget -= int(steps) + 1
         constant = ordered[np.arange(len(came)), taken]
         exceeded = (came > constant[:, None]).sum(axis=1)
-        passed, count = passed + float(exceeded.sum()), count + float(known.sum())
-        saved += float(((trial.limits - constant) * known).sum())
+        passed, count = passed + float(exceeded.sum()), count + float(sample_counts.sum())
+        saved += float(((trial.limits - constant) * sample_counts).sum())
         could += float(np.where(np.isfinite(came), trial.limits[:, None] - came, 0).sum())
     return passed / count, saved / could
 
@@ -210,7 +210,7 @@ def headline(kind: str, mine: Curves, rivals: Mapping[str, Curves]) -> Iterator[
     """Means over populations: the risk that is kept, and shares at equal mean violation."""
     count = f"{kind}, {len(mine)} populations"
     for risk, (low, high) in REALISED.items():
-        mean = float(np.mean([one[risk].violation for one in mine.values()]))
+        mean = float(np.mean([of_risk[risk].violation for of_risk in mine.values()]))
         text = f"{count}: passed at risk {risk:.1%}, mean"
         if kind == Resource.CPU.value:
             yield Row(text, round(mean, 4), "ratio", f"{low:g}..{high:g}", low <= mean <= high)
@@ -231,8 +231,8 @@ def headline(kind: str, mine: Curves, rivals: Mapping[str, Curves]) -> Iterator[
 
 def at_most_one_percent(kind: str, curves: Curves, rivals: Mapping[str, Curves]) -> Iterator[Row]:
     """Of memory: the share where at most one decision in a hundred is passed."""
-    shares = {name: at_violation(one, 0.01) for name, one in curves.items()}
-    plain = [at_violation(one, 0.01) for one in rivals[LINE].values()]
+    shares = {name: at_violation(curve, 0.01) for name, curve in curves.items()}
+    plain = [at_violation(curve, 0.01) for curve in rivals[LINE].values()]
     note = f"the line tuned to each population: mean {np.mean(plain):.3f}, worst {min(plain):.3f}"
     text = f"{kind}, {len(curves)} populations, two without a stated limit: share at <= 1 % passed"
     yield above(f"{text}, mean", round(float(np.mean([*shares.values()])), 3), "ratio", MEMORY_MEAN, note)
@@ -240,21 +240,21 @@ def at_most_one_percent(kind: str, curves: Curves, rivals: Mapping[str, Curves])
     yield above(f"{text}, worst", round(shares[least], 3), "ratio", MEMORY_WORST, least)
 
 
-def of_population(one: Judged, mine: Settings, plain: Settings) -> Row:
+def of_population(judged_population: Judged, mine: Settings, plain: Settings) -> Row:
     """Of one population at risk 1 %."""
     shown = ", ".join(f"{risk:.2%}: {mine[risk].violation:.2%} ({mine[risk].savings_share:.3f})" for risk in RISKS)
-    known_violation, known_share = bound(one.trials)
+    known_violation, known_share = bound(judged_population.trials)
     note = f"risk: passed (share): {shown}; at <= 1 % passed {at_violation(mine, 0.01):.3f}, the line tuned to it "
     note += f"{at_violation(plain, 0.01):.3f}, bound {known_share:.3f} at {known_violation:.2%}"
-    name = one.of.name if one.limited else f"{one.of.name} (limit not stated)"
+    name = judged_population.of.name if judged_population.limited else f"{judged_population.of.name} (limit not stated)"
     return Row(f"{name}: passed at risk 1 %", round(mine[0.01].violation, 4), "ratio", note=note)
 
 
 def bounds(kind: str, of: Sequence[Judged]) -> Row:
-    known = [bound(one.trials) for one in of]
+    best = [bound(judged_population.trials) for judged_population in of]
     text = f"{kind}, {len(of)} populations: share of the best constant of each node, known afterwards, mean"
-    note = f"passed {np.mean([v for v, _ in known]):.2%}; worst population {min(share for _, share in known):.3f}"
-    return Row(text, round(float(np.mean([share for _, share in known])), 3), "ratio", note=note)
+    note = f"passed {np.mean([v for v, _ in best]):.2%}; worst population {min(share for _, share in best):.3f}"
+    return Row(text, round(float(np.mean([share for _, share in best])), 3), "ratio", note=note)
 
 
 def trace_of(name: str) -> str:
@@ -264,11 +264,11 @@ def trace_of(name: str) -> str:
 def of_other_traces(mine: Curves, plain: Curves) -> Iterator[Row]:
     """For each trace: the line's constant at 1 % on the mean of all others, and what it does here."""
     for trace in dict.fromkeys(map(trace_of, mine)):
-        others = {name: one for name, one in plain.items() if trace_of(name) != trace}
+        others = {name: settings for name, settings in plain.items() if trace_of(name) != trace}
         points = mean_curve(others)
         constant = min(ADDED, key=lambda c: abs(np.interp(0.01, [p[0] for p in points], [p[2] for p in points]) - c))
-        here = [one[constant] for name, one in plain.items() if trace_of(name) == trace]
-        own = [one[0.01] for name, one in mine.items() if trace_of(name) == trace]
+        here = [settings[constant] for name, settings in plain.items() if trace_of(name) == trace]
+        own = [settings[0.01] for name, settings in mine.items() if trace_of(name) == trace]
         note = (
             f"passed {np.mean([t.violation for t in here]):.2%}, share {np.mean([t.savings_share for t in here]):.3f}"
         )
@@ -291,16 +291,25 @@ def measure(folder: Path) -> list[Row]:
         print(f"{of.name}: done", flush=True)
     rows: list[Row] = []
     for resource in Resource:
-        of_kind = [one for one in all_judged if one.of.resource is resource]
-        names = [one.of.name for one in of_kind if one.limited]
+        of_kind = [judged_population for judged_population in all_judged if judged_population.of.resource is resource]
+        names = [judged_population.of.name for judged_population in of_kind if judged_population.limited]
         chosen = {rule: {name: curves[name] for name in names} for rule, curves in rivals.items()}
         rows += headline(resource.value, {name: mine[name] for name in names}, chosen)
-        rows.append(bounds(resource.value, [one for one in of_kind if one.limited]))
+        rows.append(
+            bounds(resource.value, [judged_population for judged_population in of_kind if judged_population.limited])
+        )
         if resource is Resource.MEMORY:
-            every = {one.of.name: mine[one.of.name] for one in of_kind}
+            every = {judged_population.of.name: mine[judged_population.of.name] for judged_population in of_kind}
             rows += at_most_one_percent(resource.value, every, {LINE: {name: rivals[LINE][name] for name in every}})
-    rows += [of_population(one, mine[one.of.name], rivals[LINE][one.of.name]) for one in all_judged]
-    cpu = [one.of.name for one in all_judged if one.limited and one.of.resource is Resource.CPU]
+    rows += [
+        of_population(judged_population, mine[judged_population.of.name], rivals[LINE][judged_population.of.name])
+        for judged_population in all_judged
+    ]
+    cpu = [
+        judged_population.of.name
+        for judged_population in all_judged
+        if judged_population.limited and judged_population.of.resource is Resource.CPU
+    ]
     return [*rows, *of_other_traces({name: mine[name] for name in cpu}, {name: rivals[LINE][name] for name in cpu})]
 
 

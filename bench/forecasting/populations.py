@@ -52,8 +52,8 @@ class Population:
 
 def throughout(values: np.ndarray) -> np.ndarray:
     """VMs with a sample on the first and on the last day."""
-    seen = np.isfinite(values)
-    both: np.ndarray = seen[:, :SLOTS].any(axis=1) & seen[:, -SLOTS:].any(axis=1)
+    finite = np.isfinite(values)
+    both: np.ndarray = finite[:, :SLOTS].any(axis=1) & finite[:, -SLOTS:].any(axis=1)
     return both
 
 
@@ -63,8 +63,8 @@ def bitbrains(folder: Path) -> Iterator[Population]:
         trace_matrix(folder, table, c)[0]
         for c in ("cpu_usage_pct", "cpu_alloc_cores", "mem_usage_mib", "mem_alloc_mib")
     )
-    kept = throughout(percent)
-    percent, cores, used, size = (m[kept] for m in (percent, cores, used, size))
+    throughout_rows = throughout(percent)
+    percent, cores, used, size = (m[throughout_rows] for m in (percent, cores, used, size))
     limits = np.nanmedian(np.where(cores > 0, cores, np.nan), axis=1) * 100
     cpu = percent * cores
     share = np.where(cores > 0, percent, np.nan)
@@ -90,8 +90,10 @@ def bitbrains(folder: Path) -> Iterator[Population]:
 
 def azure(folder: Path) -> Iterator[Population]:
     percent, _ = trace_matrix(folder, "azure_v1_vms", "cpu_avg_pct")
-    whole = percent[throughout(percent)]
-    yield Population("azure_v1, 39 VMs of 29 days, groups of 20", whole, np.full(len(whole), 100.0), 30, (20, 20))
+    full_rows = percent[throughout(percent)]
+    yield Population(
+        "azure_v1, 39 VMs of 29 days, groups of 20", full_rows, np.full(len(full_rows), 100.0), 30, (20, 20)
+    )
     shorter = percent[:, : int(np.isfinite(percent).sum(axis=1).min())]
     yield Population("azure_v1, 89 VMs of 28 days, groups of 20", shorter, np.full(len(shorter), 100.0), 30, (20, 20))
 
@@ -110,9 +112,9 @@ def azure_v2(folder: Path) -> Population:
 def google_jobs(folder: Path, column: str, resource: Resource) -> Population:
     """Jobs that were there on all ten days, as VMs of 100 % each."""
     percent, _ = trace_matrix(folder, "google2011_jobs", column)
-    whole = percent[np.isfinite(percent).mean(axis=1) > 0.98]
-    limits = np.full(len(whole), 100.0)
-    return Population("google2011_jobs, groups of 5-10", whole, limits, 30, (5, 10), resource=resource)
+    full_rows = percent[np.isfinite(percent).mean(axis=1) > 0.98]
+    limits = np.full(len(full_rows), 100.0)
+    return Population("google2011_jobs, groups of 5-10", full_rows, limits, 30, (5, 10), resource=resource)
 
 
 def servers(folder: Path, table: str, column: str, limit: float | None, resource: Resource) -> Population:

@@ -62,9 +62,9 @@ class Nodes:
     def of(cls, totals: Floats, limits: Floats, slots_per_day: int) -> Nodes:
         slots = slots_per_day // HOURS
         hours = totals[:, : totals.shape[1] // slots * slots].reshape(len(totals), -1, slots)
-        known = np.isfinite(hours).any(axis=2)
+        measured = np.isfinite(hours).any(axis=2)
         highest = np.where(np.isfinite(hours), hours, -np.inf).max(axis=2)
-        return cls(np.where(known, highest, np.nan), hours[:, :, -1], limits)
+        return cls(np.where(measured, highest, np.nan), hours[:, :, -1], limits)
 
 
 @dataclass(frozen=True)
@@ -91,10 +91,10 @@ def same_hours(hours: Floats, length: int, days: int) -> Floats:
     """Return the highest of the coming `length` hours on each of the `days` before, (n, hours)."""
     ahead = np.concatenate([np.nan_to_num(hours, nan=-np.inf), np.full((len(hours), length - 1), -np.inf)], axis=1)
     window = np.lib.stride_tricks.sliding_window_view(ahead, length, axis=1).max(axis=2)
-    found: Floats = np.full(window.shape, -np.inf)
+    highest_then: Floats = np.full(window.shape, -np.inf)
     for day in range(1, days + 1):
-        found[:, HOURS * day :] = np.maximum(found[:, HOURS * day :], window[:, : -HOURS * day])
-    return found
+        highest_then[:, HOURS * day :] = np.maximum(highest_then[:, HOURS * day :], window[:, : -HOURS * day])
+    return highest_then
 
 
 def announced(nodes: Nodes, length: int) -> Mapping[str, Floats]:
@@ -126,9 +126,9 @@ def play(nodes: Nodes, peaks: Floats, length: int) -> Outcome:
         use = np.nan_to_num(nodes.highest[:, hour])[None, :]
         over = np.maximum(use + running.sum(axis=2) - limits, 0)
         younger = np.concatenate([np.zeros_like(running[:, :, :1]), np.cumsum(running, axis=2)[:, :, :-1]], axis=2)
-        gone = np.clip(over[:, :, None] - younger, 0, running)
-        running = running - gone
-        evicted += gone.sum(axis=(1, 2))
+        ended = np.clip(over[:, :, None] - younger, 0, running)
+        running = running - ended
+        evicted += ended.sum(axis=(1, 2))
     return Outcome(goodput, evicted)
 
 
@@ -142,7 +142,7 @@ def gains(nodes: Nodes, length: int) -> Iterator[tuple[str, float]]:
 
 def measure(folder: Path) -> list[Row]:
     """Rows by length and contender."""
-    found: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
+    gain_by_key: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
     for of in judged(folder):
         if of.resource is not Resource.CPU or of.alone:
             continue
@@ -150,19 +150,19 @@ def measure(folder: Path) -> list[Row]:
         nodes = Nodes.of(trial.totals, trial.limits, trial.slots_per_day)
         for length in LENGTHS_HOURS:
             for name, gain in gains(nodes, length):
-                found[length, name][of.name] = gain
+                gain_by_key[length, name][of.name] = gain
         print(f"{of.name}: done", flush=True)
-    return [of_contender(*key, by_population) for key, by_population in found.items()]
+    return [of_contender(*key, by_population) for key, by_population in gain_by_key.items()]
 
 
 def of_contender(length: int, name: str, by_population: Mapping[str, float]) -> Row:
     """Mean over the populations, with the least, the largest and how many gain more than 2 %."""
-    known = {population: gain for population, gain in by_population.items() if np.isfinite(gain)}
-    least, most = (extreme(known, key=known.__getitem__) for extreme in (min, max))
-    more = sum(gain > 1.02 for gain in known.values())
-    note = f"above 1.02 in {more} of {len(by_population)}; {known[least]:.3f} {least}; {known[most]:.3f} {most}"
+    finite = {population: gain for population, gain in by_population.items() if np.isfinite(gain)}
+    least, most = (extreme(finite, key=finite.__getitem__) for extreme in (min, max))
+    more = sum(gain > 1.02 for gain in finite.values())
+    note = f"above 1.02 in {more} of {len(by_population)}; {finite[least]:.3f} {least}; {finite[most]:.3f} {most}"
     metric = f"jobs of {length} h, {name}: batch work by that of the 24-hour rule at equal evictions"
-    return Row(metric, round(float(np.mean([*known.values()])), 3), "ratio", note=note)
+    return Row(metric, round(float(np.mean([*finite.values()])), 3), "ratio", note=note)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,9 @@ class Decisions:
     def by_class(self) -> np.ndarray:
         """Share passed in each class of spread, the steadiest first."""
         rank = np.argsort(np.argsort(self.spread, kind="stable"), kind="stable")
-        return np.array([self.passed()[rank * CLASSES // len(rank) == one].mean() for one in range(CLASSES)])
+        return np.array(
+            [self.passed()[rank * CLASSES // len(rank) == class_number].mean() for class_number in range(CLASSES)]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,11 +154,11 @@ class Trace:
         for day in range(FEWEST_DAYS, self.grid.size // DAY):
             cut = day * DAY
             past, after = self.values[:, past_of(cut)], daily_maxima(self.values[:, cut : cut + DAY], DAY)[:, 0]
-            known = daily_maxima(past, DAY)
+            known_days = daily_maxima(past, DAY)
             busy = np.nan_to_num(past).mean(axis=1) >= self.kind.least
-            rows = np.flatnonzero(busy & (np.isfinite(known).sum(axis=1) >= 2) & np.isfinite(after))
+            rows = np.flatnonzero(busy & (np.isfinite(known_days).sum(axis=1) >= 2) & np.isfinite(after))
             if len(rows):
-                yield Day(cut, rows, known[rows], after[rows])
+                yield Day(cut, rows, known_days[rows], after[rows])
 
 
 def past_of(cut: int) -> slice:
@@ -172,8 +174,8 @@ def served(trace: Trace) -> Decisions:
         at = TimeGrid(grid.start_seconds + past.start * grid.step_seconds, grid.step_seconds, day.cut - past.start)
         refs = tuple(NodeRef(str(r)) for r in day.rows)
         usage = Usage(refs, at, trace.values[day.rows, past], trace.kind.resource, statistic)
-        made = forecast(usage, no_portraits(trace.kind.resource), SETTINGS, fine=False)
-        parts.append(Decisions(made.peak, day.came, spread_of(day.maxima)))
+        forecasts = forecast(usage, no_portraits(trace.kind.resource), SETTINGS, fine=False)
+        parts.append(Decisions(forecasts.peak, day.came, spread_of(day.maxima)))
     return joined(parts)
 
 
@@ -205,11 +207,11 @@ def traces(folder: Path) -> Iterator[Trace]:
     for kind in SETS:
         values, grid = trace_matrix(folder, kind.table, kind.column)
         yield Trace(kind, values[rows_of(folder, kind)], grid)
-    made = generate(SyntheticSpec(nodes=20, workloads=300, days=28))
+    cluster = generate(SyntheticSpec(nodes=20, workloads=300, days=28))
     for resource, signal in ((Resource.CPU, Signal.CPU_USAGE_MEAN), (Resource.MEMORY, Signal.MEMORY_WORKING_SET_MAX)):
-        whole = totals_of(made.usage[signal], made)
+        workload_totals = totals_of(cluster.usage[signal], cluster)
         kind = Workloads(f"synthetic cluster {resource}", "", "", 0.0, resource)
-        yield Trace(kind, whole.values, whole.grid)
+        yield Trace(kind, workload_totals.values, workload_totals.grid)
 
 
 def rows_of(folder: Path, kind: Workloads) -> Any:
@@ -241,10 +243,11 @@ def measure(folder: Path) -> list[Row]:
     rows, classes, shares = [], [], []
     varied: dict[str, dict[float, dict[Trace, Decisions]]] = {c: {v: {} for v in vs} for c, vs in CONSTANTS.items()}
     for trace in traces(folder):
-        found, name = served(trace), trace.kind.name
-        share = float(found.passed().mean())
-        of = found.by_class()
-        note = f"{len(found.came)} days; by class, steadiest first: {' '.join(f'{100 * one:.1f}' for one in of)} %"
+        decisions, name = served(trace), trace.kind.name
+        share = float(decisions.passed().mean())
+        of = decisions.by_class()
+        by_class = " ".join(f"{100 * passed:.1f}" for passed in of)
+        note = f"{len(decisions.came)} days; by class, steadiest first: {by_class} %"
         if trace.counts:
             classes.append(of)
             shares.append(share)
@@ -253,21 +256,21 @@ def measure(folder: Path) -> list[Row]:
                 for value in by_value:
                     by_value[value][trace] = from_maxima(days, constant, value)
         rows.append(Row(f"{name}: p95 passed", round(share, 4), "ratio", note=note))
-        rows.append(Row(f"{name}: loss of the peak's quantiles", round(found.loss(), 4), "ratio"))
+        rows.append(Row(f"{name}: loss of the peak's quantiles", round(decisions.loss(), 4), "ratio"))
         print(f"{name}: done", flush=True)
     mean, count = np.mean(classes, axis=0), len(classes)
     verdicts = [
         Row(
             f"class {number} of {CLASSES}, mean over {count} populations: p95 passed",
-            round(float(one), 4),
+            round(float(passed), 4),
             "ratio",
             f"{LOWEST:g} to {HIGHEST:g}",
-            bool(LOWEST <= one <= HIGHEST),
+            bool(LOWEST <= passed <= HIGHEST),
         )
-        for number, one in enumerate(mean, 1)
+        for number, passed in enumerate(mean, 1)
     ]
-    whole = Row(f"all classes, mean over {count} populations: p95 passed", round(float(np.mean(shares)), 4), "ratio")
-    return [*verdicts, whole, *rows, *left_out(varied)]
+    mean_row = Row(f"all classes, mean over {count} populations: p95 passed", round(float(np.mean(shares)), 4), "ratio")
+    return [*verdicts, mean_row, *rows, *left_out(varied)]
 
 
 if __name__ == "__main__":

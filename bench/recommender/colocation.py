@@ -60,20 +60,20 @@ def metrics(count: int = NODES, shift: int = 0) -> list[NodeMetric]:
 
 
 def seconds(action: Callable[[], object]) -> float:
-    begun = time.process_time()
+    start = time.process_time()
     action()
-    return time.process_time() - begun
+    return time.process_time() - start
 
 
 def filled() -> tuple[ColocationState, float]:
     """The whole cluster, and how long taking it in took."""
     state = ColocationState(ColocationConfig.parse(CONFIG))
     parts = nodes(), pods(), metrics()
-    begun = time.process_time()
+    start = time.process_time()
     state.upsert_nodes(parts[0])
     state.upsert_pods(parts[1])
     state.report(parts[2])
-    return state, time.process_time() - begun
+    return state, time.process_time() - start
 
 
 def small_change(state: ColocationState, turn: int) -> float:
@@ -90,7 +90,7 @@ def small_change(state: ColocationState, turn: int) -> float:
 
 def main() -> None:
     state, taking = filled()
-    whole = [seconds(lambda: state.compute(NOW)) for _ in range(7)]
+    durations = [seconds(lambda: state.compute(NOW)) for _ in range(7)]
     computed = state.compute(NOW)
     judging = seconds(lambda: publish(state.facts, state.strategies, computed, {}, NOW))
     changes = [small_change(state, turn) for turn in range(1, 8)]
@@ -100,7 +100,11 @@ def main() -> None:
         ".venv/bin/python -m bench.recommender.colocation",
         [
             below(
-                "all amounts computed", round(statistics.median(whole), 4), "s", 0.5, f"{size}; CPU time, median of 7"
+                "all amounts computed",
+                round(statistics.median(durations), 4),
+                "s",
+                0.5,
+                f"{size}; CPU time, median of 7",
             ),
             below(
                 "1 % changed: taken in and all computed", round(statistics.median(changes), 4), "s", 0.5, "median of 7"

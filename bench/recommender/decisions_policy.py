@@ -60,7 +60,7 @@ def past(of: Population, seed: int) -> NodesPast:
 
 def mean(draws: Sequence[list[PolicyScore]], policy: str, risk: float | None = None) -> tuple[float, float]:
     """(violation, amount) over the draws."""
-    chosen = [s for one in draws for s in one if (s.policy, s.risk_percent) == (policy, risk)]
+    chosen = [s for scores_of_draw in draws for s in scores_of_draw if (s.policy, s.risk_percent) == (policy, risk)]
     return float(np.mean([s.violation for s in chosen])), float(np.mean([s.amount for s in chosen]))
 
 
@@ -76,7 +76,14 @@ def rows_of(of: Population) -> list[Row]:
     amount = float(np.interp(level, [v for v, _ in curve], [a for _, a in curve])) if reachable else 0.0
     default = mean(draws, FORECAST, 1.0)
     note = f"usage {lent / 1000:.1f} cores at {violation:.2%}; forecast at the default risk {default[1] / 1000:.1f} at "
-    proven = np.mean([s.peak_alone for one in draws for s in one if (s.policy, s.risk_percent) == (FORECAST, 1.0)])
+    proven = np.mean(
+        [
+            s.peak_alone
+            for scores_of_draw in draws
+            for s in scores_of_draw
+            if (s.policy, s.risk_percent) == (FORECAST, 1.0)
+        ]
+    )
     note += f"{default[0]:.2%}; proven at {proven:.0%} of decisions" + (
         "" if reachable else "; no risk comes down to this violation"
     )

@@ -68,7 +68,7 @@ def over_draws(
 ) -> tuple[list[Settings], Settings]:
     """By draw, and all nodes of all draws together."""
     each = [settings(trial) for trial in trials]
-    return each, {knob: concatenate_tallies([found[knob] for found in each]) for knob in each[0]}
+    return each, {knob: concatenate_tallies([tallies[knob] for tallies in each]) for knob in each[0]}
 
 
 def ours_of(trial: ReclaimTrial, days: int | None) -> Settings:
@@ -82,8 +82,8 @@ def static_of(trial: ReclaimTrial, days: int) -> Settings:
 def compared(of: Population, trials: list[ReclaimTrial]) -> list[Row]:
     span = trials[0].totals.shape[1] // SLOTS
     ours = {
-        days: over_draws(trials, partial(ours_of, days=given))
-        for days, given in HISTORIES.items()
+        days: over_draws(trials, partial(ours_of, days=history_days))
+        for days, history_days in HISTORIES.items()
         if days <= max(span, 28)
     }
     statics = {days: over_draws(trials, partial(static_of, days=days)) for days in (7, 14)}
@@ -103,14 +103,14 @@ def shares(
 ) -> list[Row]:
     """Shares of an oracle's savings at one violation, and the lead of the shortest history over the best static."""
     best = max(statics, key=lambda d: at_violation(statics[d][1], level))
-    static = float(np.mean([at_violation(one, level) for one in statics[best][0]]))
-    known = concatenate_tallies([tally(trial, hindsight(trial, level)) for trial in trials]).savings_share
+    static = float(np.mean([at_violation(curve, level) for curve in statics[best][0]]))
+    in_hindsight = concatenate_tallies([tally(trial, hindsight(trial, level)) for trial in trials]).savings_share
     text = f"{of.name}: share of the oracle's savings at {level:.1%} violation"
     rows = [Row(f"{text}, best static", round(static, 3), "ratio", note=f"highest of {best} d x factor in hindsight; "
-                f"a constant for each node, chosen in hindsight {known:.3f}")]  # fmt: skip
+                f"a constant for each node, chosen in hindsight {in_hindsight:.3f}")]  # fmt: skip
     for days, (draws, _) in ours.items():
-        each = [at_violation(one, level) for one in draws]
-        missing = sum(not is_reachable(one, level) for one in draws)
+        each = [at_violation(curve, level) for curve in draws]
+        missing = sum(not is_reachable(curve, level) for curve in draws)
         note = f"mean of {len(draws)} draws, deviation {np.std(each):.3f}"
         note += f"; not reachable in {missing} of {len(draws)} draws, which count as 0" if missing else ""
         rows.append(above(f"{text}, {days} days of history", round(float(np.mean(each)), 3), "ratio", static, note))
@@ -120,24 +120,31 @@ def shares(
     return [*rows, above(lead, round(difference, 4), "ratio", 0.02 if of.risk < 0.01 else 0.0, note)]
 
 
-def knob(of: Population, found: Settings, suffix: str) -> list[Row]:
+def knob(of: Population, tallies: Settings, suffix: str) -> list[Row]:
     rows = []
     for risk, (low, high) in RISK_GOALS.items():
         if risk == 0.005 and of.risk >= 0.01:
             continue
-        one = found[risk]
+        scored = tallies[risk]
         note = (
-            f"share {one.savings_share:.3f}, severity {one.mean_severity:.4f}, samples above "
-            f"{one.sample_violation:.5f}, "
-            f"evicted {one.evicted_hours.sum() / one.decisions.sum() * 4:.4g} unit-hours a node and day"
+            f"share {scored.savings_share:.3f}, severity {scored.mean_severity:.4f}, samples above "
+            f"{scored.sample_violation:.5f}, "
+            f"evicted {scored.evicted_hours.sum() / scored.decisions.sum() * 4:.4g} unit-hours a node and day"
         )
         text = f"{of.name}: realised violation at risk {risk:.1%}{suffix}"
         rows.append(
-            Row(text, round(one.violation, 4), "ratio", f"{low:g}..{high:g}", low <= one.violation <= high, note)
+            Row(
+                text,
+                round(scored.violation, 4),
+                "ratio",
+                f"{low:g}..{high:g}",
+                low <= scored.violation <= high,
+                note,
+            )
         )
         if risk == 0.01:
             worst = f"{of.name}: 99th percentile node at risk 1 %{suffix}"
-            rows.append(below(worst, round(one.p99_node, 3), "ratio", 0.10))
+            rows.append(below(worst, round(scored.p99_node, 3), "ratio", 0.10))
     return rows
 
 
@@ -167,18 +174,18 @@ def by_pods(of: Population, seed: int) -> list[Row]:
         rows[index, : len(group)] = group
     usage = np.append(of.usage, np.full((1, of.usage.shape[1]), np.nan), axis=0)
     limits = np.append(of.limits, 0.0)[rows]
-    found = {b.name: np.full((len(groups), len(trial.decisions)), np.nan) for b in PEAK_BASELINES}
+    peaks_by_name = {b.name: np.full((len(groups), len(trial.decisions)), np.nan) for b in PEAK_BASELINES}
     for index, end in list(enumerate(trial.decisions.tolist()))[::EVERY]:
         slot = end * SLOTS // 4
         past = usage[:, slot - 14 * SLOTS : slot][rows]
         for baseline in PEAK_BASELINES:
-            found[baseline.name][:, index] = baseline.peaks(past, limits, SLOTS)
-    made = []
-    for name, peaks in found.items():
-        one = tally(trial, peaks)
-        note = f"p99 node {one.p99_node:.3f}, severity {one.mean_severity:.4f}, share {one.savings_share:.3f}"
-        made.append(Row(f"{of.name}: {name}, violation", round(one.violation, 4), "ratio", note=note))
-    return made
+            peaks_by_name[baseline.name][:, index] = baseline.peaks(past, limits, SLOTS)
+    result_rows = []
+    for name, peaks in peaks_by_name.items():
+        scored = tally(trial, peaks)
+        note = f"p99 node {scored.p99_node:.3f}, severity {scored.mean_severity:.4f}, share {scored.savings_share:.3f}"
+        result_rows.append(Row(f"{of.name}: {name}, violation", round(scored.violation, 4), "ratio", note=note))
+    return result_rows
 
 
 def measure(folder: Path) -> list[Row]:

@@ -126,14 +126,14 @@ def _active(
 ) -> Trace:
     """The series that use at least 1 % of their limit, from the first midnight on."""
     lead = -grid.start_seconds % DAY_SECONDS // grid.step_seconds
-    kept = np.nanmean(usage[Signal.CPU_USAGE_MEAN] / provided[CPU], axis=1) >= LEAST_MEAN
-    begun = TimeGrid(grid.start_seconds + lead * grid.step_seconds, grid.step_seconds, grid.size - lead)
+    active = np.nanmean(usage[Signal.CPU_USAGE_MEAN] / provided[CPU], axis=1) >= LEAST_MEAN
+    scored_grid = TimeGrid(grid.start_seconds + lead * grid.step_seconds, grid.step_seconds, grid.size - lead)
     return Trace(
         name,
         first_day,
-        begun,
-        {s: v[kept][:, lead:] for s, v in usage.items()},
-        {r: v[kept][:, lead:] for r, v in provided.items()},
+        scored_grid,
+        {s: v[active][:, lead:] for s, v in usage.items()},
+        {r: v[active][:, lead:] for r, v in provided.items()},
     )
 
 
@@ -154,46 +154,51 @@ def proposals(trace: Trace) -> dict[str, Proposed]:
         for s, v in trace.usage.items()
     }
     provided = {r: trace.provided_at(r) for r in trace.provided}
-    made = {n: Proposed(np.full((count, days), np.nan), np.full((count, days), np.nan)) for n in STRATEGIES}
+    proposed = {n: Proposed(np.full((count, days), np.nan), np.full((count, days), np.nan)) for n in STRATEGIES}
     for day in range(trace.first_day, days):
         origin = trace.grid.start_seconds + day * DAY_SECONDS
         begin = max(trace.grid.start_seconds, origin - HISTORY_DAYS * DAY_SECONDS)
         inventory = vm_inventory(refs, {r: a[:, day] for r, a in provided.items()}, origin)
-        known = evidence(inventory, {s: cut(u, begin, origin) for s, u in series.items()})
-        for name, where in made.items():
-            amounts = amounts_once_applied(known, recommend(load_strategy(name), known, VM_SETTINGS))
+        history = evidence(inventory, {s: cut(u, begin, origin) for s, u in series.items()})
+        for name, where in proposed.items():
+            amounts = amounts_once_applied(history, recommend(load_strategy(name), history, VM_SETTINGS))
             where.requests[:, day] = amounts.effective_request(CPU)
             where.memory_limits[:, day] = amounts.limits[MEMORY]
-    return made
+    return proposed
 
 
 def rows(trace: Trace) -> list[Row]:
     """All that is told of one trace."""
     days, provided = trace.days(Signal.CPU_USAGE_MEAN), trace.provided_at(CPU)
-    made = proposals(trace)
+    proposed = proposals(trace)
     highest, risk = highest_of(days, HISTORY_DAYS), by_risk(days, provided, RISK)
-    fixed = {"max-14d": highest, "max-7d": highest_of(days, 7)} | {n: p.requests for n, p in made.items()}
-    known = np.all([np.isfinite(v) & (v > 0) for v in fixed.values()], axis=0) & np.isfinite(risk.base)
-    mask = known & (days.maxima > 0) & (np.arange(days.maxima.shape[1]) >= trace.first_day)
+    fixed = {"max-14d": highest, "max-7d": highest_of(days, 7)} | {n: p.requests for n, p in proposed.items()}
+    all_finite = np.all([np.isfinite(v) & (v > 0) for v in fixed.values()], axis=0) & np.isfinite(risk.base)
+    mask = all_finite & (days.maxima > 0) & (np.arange(days.maxima.shape[1]) >= trace.first_day)
     oracle = judge(days.maxima, days, mask)
     population = f"{trace.name}, {int(mask.any(axis=1).sum())} series, {int(mask.sum())} days"
     scaled = {name: matched(_times(requests), days, mask, RISK)[1] for name, requests in fixed.items()}
     under_ceiling = matched(lambda f: np.minimum(highest * f, risk.ceiling), days, mask, RISK)[1]
     static = min(judge(x, days, mask).slack for x in (scaled["max-14d"], scaled["max-7d"], under_ceiling))
-    told = [*_must(population, days, mask, highest, risk, static), *_curve(population, days, mask, highest, risk)]
-    told.append(_told(population, "the oracle", oracle))
+    result_rows = [
+        *_must(population, days, mask, highest, risk, static),
+        *_curve(population, days, mask, highest, risk),
+    ]
+    result_rows.append(_told(population, "the oracle", oracle))
     calibrated = mask & np.isfinite(risk.calibrated)
-    told.append(
+    result_rows.append(
         _told(population, "day_risk at risk 1 % by its own calibration", judge(risk.calibrated, days, calibrated))
     )
     for name, requests in fixed.items():
-        told.append(_told(population, f"{name} as it stands", judge(requests, days, mask)))
-        told.append(_told(population, f"{name} x factor at <= 1 % of days short", judge(scaled[name], days, mask)))
+        result_rows.append(_told(population, f"{name} as it stands", judge(requests, days, mask)))
+        result_rows.append(
+            _told(population, f"{name} x factor at <= 1 % of days short", judge(scaled[name], days, mask))
+        )
     what = "max-14d x factor under the same ceiling, at <= 1 % of days short"
-    told.append(_told(population, what, judge(under_ceiling, days, mask)))
+    result_rows.append(_told(population, what, judge(under_ceiling, days, mask)))
     if Signal.MEMORY_WORKING_SET_MAX in trace.usage:
-        told += _memory(population, trace, made)
-    return told
+        result_rows += _memory(population, trace, proposed)
+    return result_rows
 
 
 def _must(population: str, days: Days, mask: Mask, highest: Floats, risk: ByRisk, static: float) -> list[Row]:
@@ -210,12 +215,14 @@ def _must(population: str, days: Days, mask: Mask, highest: Floats, risk: ByRisk
 
 
 def _curve(population: str, days: Days, mask: Mask, highest: Floats, risk: ByRisk) -> list[Row]:
-    made = []
+    curve_rows = []
     for share in CURVE:
         ours, baseline, oracle = _pair(days, mask, highest, risk, share)
         note = f"max-14d x factor {baseline.slack:.3f}; closes {100 * closed(ours, baseline, oracle):.1f} %"
-        made.append(Row(f"{population}: slack at <= {100 * share:g} % of days short", ours.slack, "ratio", note=note))
-    return made
+        curve_rows.append(
+            Row(f"{population}: slack at <= {100 * share:g} % of days short", ours.slack, "ratio", note=note)
+        )
+    return curve_rows
 
 
 def _pair(
@@ -229,13 +236,13 @@ def _pair(
 
 def _interval(days: Days, mask: Mask, highest: Floats, risk: ByRisk) -> tuple[float, float]:
     """95 % interval of the closed share of the gap, over draws of series."""
-    random, found = np.random.default_rng(SEED), []
+    random, slacks = np.random.default_rng(SEED), []
     series = np.flatnonzero(mask.any(axis=1))
     for _ in range(DRAWS):
         drawn = random.choice(series, size=len(series))
         part = Days(days.values[drawn], days.maxima[drawn], days.means[drawn])
-        found.append(closed(*_pair(part, mask[drawn], highest[drawn], risk.take(drawn), RISK)))
-    low, high = np.quantile(found, [0.025, 0.975])
+        slacks.append(closed(*_pair(part, mask[drawn], highest[drawn], risk.take(drawn), RISK)))
+    low, high = np.quantile(slacks, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -249,15 +256,15 @@ def _told(population: str, what: str, score: RequestScore) -> Row:
     return Row(f"{population}: slack of {what}", score.slack, "ratio", note=note)
 
 
-def _memory(population: str, trace: Trace, made: Mapping[str, Proposed]) -> list[Row]:
+def _memory(population: str, trace: Trace, proposed: Mapping[str, Proposed]) -> list[Row]:
     """OOM-risk days of the strategies' memory limits."""
     peaks = trace.days(Signal.MEMORY_WORKING_SET_MAX).maxima
-    limits = [p.memory_limits for p in made.values()]
+    limits = [p.memory_limits for p in proposed.values()]
     mask: npt.NDArray[np.bool_] = np.all([np.isfinite(x) for x in limits], axis=0) & np.isfinite(peaks)
-    told = {n: risk_days(p.memory_limits, peaks, mask) for n, p in made.items()}
-    note = "; ".join(f"{n} {v:.4g}" for n, v in told.items() if n != "cotenant")
-    goal = round(min(v for n, v in told.items() if n != "cotenant"), 6)
-    return [below(f"{population}: OOM-risk days of the memory limit", told["cotenant"], "ratio", goal, note)]
+    oom_shares = {n: risk_days(p.memory_limits, peaks, mask) for n, p in proposed.items()}
+    note = "; ".join(f"{n} {v:.4g}" for n, v in oom_shares.items() if n != "cotenant")
+    goal = round(min(v for n, v in oom_shares.items() if n != "cotenant"), 6)
+    return [below(f"{population}: OOM-risk days of the memory limit", oom_shares["cotenant"], "ratio", goal, note)]
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -269,8 +276,8 @@ def main(arguments: Sequence[str] = ()) -> None:
         "azure_v1": lambda: percentages(folder, "azure_v1_vms", "cpu_avg_pct", HISTORY_DAYS),
         "google2011_jobs": lambda: percentages(folder, "google2011_jobs", "cpu_pct", 7),
     }
-    found = [row for maker in makers.values() for row in rows(maker())]
-    record("decisions_recommend", COMMAND, found)
+    all_rows = [row for maker in makers.values() for row in rows(maker())]
+    record("decisions_recommend", COMMAND, all_rows)
 
 
 if __name__ == "__main__":

@@ -71,28 +71,30 @@ class Shortage:
         first = trial.decisions[0] * trial.slots_per_day // 4
         used = np.nan_to_num(trial.totals[:, first : first + over.shape[1]])
         idle = np.maximum(trial.limits[:, None] - used, 0) / PERCENT
-        short = {n: core_seconds_short(over / PERCENT, idle, STEP_SECONDS, one) for n, one in REACTIONS.items()}
+        short = {
+            n: core_seconds_short(over / PERCENT, idle, STEP_SECONDS, reaction) for n, reaction in REACTIONS.items()
+        }
         days = measured.sum(axis=1) / trial.slots_per_day
-        held = np.repeat(peaks, trial.slots_per_day // 4, axis=1)
-        held = np.minimum(held if announced is None else held + announced, trial.limits[:, None])
+        in_force = np.repeat(peaks, trial.slots_per_day // 4, axis=1)
+        in_force = np.minimum(in_force if announced is None else in_force + announced, trial.limits[:, None])
         return cls(
             days=float(days.sum()),
             above=int((over > 0).sum()),
-            seconds={name: float(one.sum()) for name, one in short.items()},
+            seconds={name: float(reaction.sum()) for name, reaction in short.items()},
             worst=float((short["one tick"].sum(axis=1) / np.maximum(days, 1e-9)).max()),
-            lent=float((trial.limits[:, None] - held).sum()),
+            lent=float((trial.limits[:, None] - in_force).sum()),
             free=float(idle.sum() * PERCENT),
         )
 
 
 def row(name: str, draws: list[Shortage], goal: bool = True) -> Row:
-    days = sum(one.days for one in draws)
-    per_day = {name: sum(one.seconds[name] for one in draws) / days for name in REACTIONS}
-    lent = sum(one.lent for one in draws) / sum(one.free for one in draws)
+    days = sum(shortage.days for shortage in draws)
+    per_day = {name: sum(shortage.seconds[name] for shortage in draws) / days for name in REACTIONS}
+    lent = sum(shortage.lent for shortage in draws) / sum(shortage.free for shortage in draws)
     note = (
-        f"{days:.0f} node-days, {sum(one.above for one in draws) / days:.4f} samples above a node-day; "
+        f"{days:.0f} node-days, {sum(shortage.above for shortage in draws) / days:.4f} samples above a node-day; "
         + ", ".join(f"{other} {value:.3g}" for other, value in per_day.items() if other != "one tick")
-        + f"; worst node {max(one.worst for one in draws):.3g}; lent {lent:.3f} of what prod left"
+        + f"; worst node {max(shortage.worst for shortage in draws):.3g}; lent {lent:.3f} of what prod left"
     )
     metric, value = f"{name}: core-seconds short per node-day at risk 1 %", float(f"{per_day['one tick']:.3g}")
     return below(metric, value, "s", GOAL, note) if goal else Row(metric, value, "s", note=note)
@@ -112,17 +114,17 @@ def throughout_rows(folder: Path) -> Iterator[Row]:
 def bound_rows(folder: Path) -> Iterator[Row]:
     """Peaks from means, as always; judged by maxima."""
     mean, highest = (trace_matrix(folder, "azure_v1_vms", c)[0] for c in ("cpu_avg_pct", "cpu_max_pct"))
-    kept = throughout(mean)
-    mean, highest = mean[kept], np.fmax(highest[kept], mean[kept])
+    gapless = throughout(mean)
+    mean, highest = mean[gapless], np.fmax(highest[gapless], mean[gapless])
     of = Population("azure_v1, 39 VMs", mean, np.full(len(mean), PERCENT), 30, (20, 20))
     bounds: dict[str, list[Shortage]] = {"all VMs": [], "one VM": []}
     for seed in SEEDS:
         groups, trial = list(of.members(seed)), of.trial(seed)
         peaks = calibrated_peaks(trial, (RISK,), SETTINGS)[RISK]
         rises = np.minimum(highest, PERCENT) - np.minimum(mean, PERCENT)
-        one = np.stack([np.nan_to_num(rises[rows]).max(axis=0) for rows in groups])
+        largest_rise = np.stack([np.nan_to_num(rises[rows]).max(axis=0) for rows in groups])
         every = np.stack([node_total(highest[rows], of.limits[rows]) for rows in groups])
-        for name, totals in (("all VMs", every), ("one VM", trial.totals + one)):
+        for name, totals in (("all VMs", every), ("one VM", trial.totals + largest_rise)):
             bounds[name].append(Shortage.of(ReclaimTrial(totals, trial.limits, trial.slots_per_day), peaks))
     text = "azure_v1, 39 VMs, bound for bursts inside five minutes, {} of a node at the maximum of the sample"
     for name, draws in bounds.items():
@@ -133,16 +135,16 @@ def announced_of(nodes: list[churn.Node], decisions: np.ndarray) -> np.ndarray:
     """Requests that came since the decision in force and run, less what usually comes and was not there, (n, slots)."""
     size = churn.DAY // 4
     rows = []
-    for one in nodes:
+    for churning_node in nodes:
         added = np.zeros(len(decisions) * size)
         for number, end in enumerate(decisions.tolist()):
             now = end * size
-            coming = [a for a in one.arrivals if now <= a[0] < now + size]
+            coming = [a for a in churning_node.arrivals if now <= a[0] < now + size]
             part = added[number * size : (number + 1) * size]
             for first, last, limit in coming:
                 part[first - now : last - now] += limit
-            usual = one.cold[now - 1 - 14 * churn.DAY + 1 : now - 1 : size].mean()
-            part -= max(usual - one.cold[now - 1], 0.0)
+            usual = churning_node.cold[now - 1 - 14 * churn.DAY + 1 : now - 1 : size].mean()
+            part -= max(usual - churning_node.cold[now - 1], 0.0)
         rows.append(np.maximum(added, 0.0))
     return np.stack(rows)
 

@@ -88,26 +88,26 @@ class Score:
     churn: float
 
 
-def score(world: World, name: str) -> Score:
+def score(replay_world: World, name: str) -> Score:
     """Sums over the origins; minutes per container-day, shares of container-days, amounts as mean over the origins."""
     caused = kills = evictions = 0
     throttled = by_us = above = unrequested = days = cores = gib = short_cpu = short_memory = 0.0
-    for at in world.moments:
+    for at in replay_world.moments:
         then = at.amounts(name)
-        found = backtest(at.followed, at.now, then)
-        caused += int(np.maximum(found.oom_kills - found.now_oom_kills, 0).sum())
-        kills += int(found.now_oom_kills.sum())
-        evictions += int(found.evictions.sum())
-        throttled += float(found.throttled_minutes.sum())
-        by_us += float(np.maximum(found.throttled_minutes - found.now_throttled_minutes, 0).sum())
+        tested = backtest(at.followed, at.now, then)
+        caused += int(np.maximum(tested.oom_kills - tested.now_oom_kills, 0).sum())
+        kills += int(tested.now_oom_kills.sum())
+        evictions += int(tested.evictions.sum())
+        throttled += float(tested.throttled_minutes.sum())
+        by_us += float(np.maximum(tested.throttled_minutes - tested.now_throttled_minutes, 0).sum())
         above += float(at.followed.minutes_above(then.effective_request(CPU)).sum())
         unrequested += float(core_minutes_above(at.followed, then.effective_request(CPU)).sum())
-        days += float(found.pod_minutes.sum()) / 1440
-        cores += float(found.freed[CPU].sum()) / 1000
-        gib += float(found.freed[MEMORY].sum()) / GIB
+        days += float(tested.pod_minutes.sum()) / 1440
+        cores += float(tested.freed[CPU].sum()) / 1000
+        gib += float(tested.freed[MEMORY].sum()) / GIB
         short_cpu += short_of_cpu(at.followed, then.effective_request(CPU))
         short_memory += int(at.followed.evictions(np.full(len(at.known), np.inf), then.effective_request(MEMORY)).sum())
-    count = len(world.moments)
+    count = len(replay_world.moments)
     return Score(
         caused_kills=caused,
         present_kills=kills,
@@ -120,7 +120,7 @@ def score(world: World, name: str) -> Score:
         short_memory_days=short_memory / days,
         freed_cores=cores / count,
         freed_gib=gib / count,
-        churn=churn(world, name),
+        churn=churn(replay_world, name),
     )
 
 
@@ -129,9 +129,9 @@ def core_minutes_above(followed: Recorded, requests: Floats) -> Floats:
     request = np.append(requests, np.inf)[followed.cpu_rows][:, None]
     mean, _ = followed.demand(np.arange(len(followed.cpu_rows)))
     excess = np.where(mean > request, mean - request, 0).sum(axis=1) * followed.window.step_seconds / 60 / 1000
-    found = np.zeros(followed.size + 1)
-    np.add.at(found, followed.cpu_rows, excess)
-    return found[:-1]
+    minutes = np.zeros(followed.size + 1)
+    np.add.at(minutes, followed.cpu_rows, excess)
+    return minutes[:-1]
 
 
 def short_of_cpu(followed: Recorded, requests: Floats) -> int:
@@ -143,10 +143,10 @@ def short_of_cpu(followed: Recorded, requests: Floats) -> int:
     return int(((over > 0.05 * samples) & (samples > 0)).sum())
 
 
-def churn(world: World, name: str) -> float:
+def churn(replay_world: World, name: str) -> float:
     """Share of containers whose CPU or memory request moved by more than 10 % from one origin to the next."""
     moved = pairs = 0
-    for cluster in world.clusters:
+    for cluster in replay_world.clusters:
         for earlier, later in pairwise(cluster):
             before, after = (m.amounts(name).requests for m in (earlier, later))
             changed = [np.abs(after[r] - before[r]) > 0.1 * before[r] for r in Resource]
@@ -166,8 +166,8 @@ class Harm(NamedTuple):
 class Frontier:
     """Every strategy at a chosen amount of freed cores, on the comparable containers."""
 
-    def __init__(self, world: World) -> None:
-        self.moments = world.moments
+    def __init__(self, replay_world: World) -> None:
+        self.moments = replay_world.moments
         self.days = sum(float(self._running(m)[m.comparable].sum()) * m.followed.days for m in self.moments)
         self.present = sum(self._requested(m, m.now) for m in self.moments)
         self.proposed = {n: sum(self._requested(m, m.amounts(n)) for m in self.moments) for n in STRATEGIES}
@@ -211,26 +211,26 @@ class Frontier:
         return at.followed.running[CPU]
 
 
-def rows(world: World) -> list[Row]:
+def rows(replay_world: World) -> list[Row]:
     """All that is told of one world; the value is cotenant's, the others stand in the note."""
-    scores = {name: score(world, name) for name in STRATEGIES}
+    scores = {name: score(replay_world, name) for name in STRATEGIES}
     ours, peers = scores["cotenant"], [scores["krr-simple"], scores["vpa"]]
 
     def told(what: str, unit: str, field: str) -> Row:
         note = "; ".join(f"{n} {getattr(s, field):.4g}" for n, s in scores.items() if n != "cotenant")
-        return Row(f"{world.name}: {what}", float(getattr(ours, field)), unit, note=note)
+        return Row(f"{replay_world.name}: {what}", float(getattr(ours, field)), unit, note=note)
 
     kills = told("OOM kills caused by us", "kills", "caused_kills")
-    if world.name == "synthetic":
+    if replay_world.name == "synthetic":
         kills = below(kills.metric, kills.value, kills.unit, 0, kills.note)
     throttled = told("throttled minutes per container-day", "min", "throttled")
     throttled = below(
         throttled.metric, throttled.value, "min", round(min(p.throttled for p in peers), 4), throttled.note
     )
-    note = f"{len(world.moments)} origins"
+    note = f"{len(replay_world.moments)} origins"
     return [
         kills,
-        Row(f"{world.name}: OOM kills under the present limits", ours.present_kills, "kills", note=note),
+        Row(f"{replay_world.name}: OOM kills under the present limits", ours.present_kills, "kills", note=note),
         throttled,
         told(
             "minutes a container-day that are throttled and were not under the present limits", "min", "throttled_by_us"
@@ -243,46 +243,48 @@ def rows(world: World) -> list[Row]:
         told("container-days above the memory request", "ratio", "short_memory_days"),
         told("days above the proposed memory request alone", "days", "evictions"),
         told("proposals that move by more than 10 % to the next origin", "ratio", "churn"),
-        *_frontier_rows(world),
+        *_frontier_rows(replay_world),
     ]
 
 
-def _frontier_rows(world: World) -> list[Row]:
+def _frontier_rows(replay_world: World) -> list[Row]:
     """Equal freed cores: where the peers stand by themselves, and at fixed shares."""
-    frontier = Frontier(world)
-    made = [told_share(world, frontier, "cotenant")]
+    frontier = Frontier(replay_world)
+    frontier_rows = [told_share(replay_world, frontier, "cotenant")]
     for peer in ("krr-simple", "vpa"):
         share = frontier.freed_share(peer)
         fraction, ours = frontier.by_knob(share)
         theirs, scaled = frontier.scaled(peer, share), frontier.scaled("cotenant", share)
-        at = f"{world.name}: at the {100 * share:.1f} % of comparable cores that {peer} frees"
+        at = f"{replay_world.name}: at the {100 * share:.1f} % of comparable cores that {peer} frees"
         for what, unit, field in HARMS[: 2 if peer == "krr-simple" else 3]:
             note = f"cpu_fraction {fraction:.3f}; by scale {getattr(scaled, field):.4g}"
             goal = round(getattr(theirs, field), 4)
-            made.append(below(f"{at}, {what}", getattr(ours, field), unit, goal, note))
+            frontier_rows.append(below(f"{at}, {what}", getattr(ours, field), unit, goal, note))
     for share in FREED_SHARES:
         each = {name: frontier.scaled(name, share) for name in STRATEGIES}
         note = "; ".join(f"{n} {h.above_request:.4g} min, {h.unrequested:.4g} core-min" for n, h in each.items())
-        metric = f"{world.name}: scaled to {100 * share:g} % freed, minutes above the CPU request"
-        made.append(Row(metric, each["cotenant"].above_request, "min", note=note))
-    return made
+        metric = f"{replay_world.name}: scaled to {100 * share:g} % freed, minutes above the CPU request"
+        frontier_rows.append(Row(metric, each["cotenant"].above_request, "min", note=note))
+    return frontier_rows
 
 
-def told_share(world: World, frontier: Frontier, name: str) -> Row:
+def told_share(replay_world: World, frontier: Frontier, name: str) -> Row:
     """What each strategy frees of the comparable cores by itself."""
     note = "; ".join(f"{n} {100 * frontier.freed_share(n):.1f}" for n in STRATEGIES if n != name)
-    return Row(f"{world.name}: comparable cores freed by itself", 100 * frontier.freed_share(name), "%", note=note)
+    return Row(
+        f"{replay_world.name}: comparable cores freed by itself", 100 * frontier.freed_share(name), "%", note=note
+    )
 
 
 def main() -> None:
     folder = traces()
     if folder is None:
         sys.exit("no traces: set COTENANT_TRACES to a folder with bitbrains_rnd.parquet and azure_v1_vms.parquet")
-    found: list[Row] = []
-    made = synthetic()
-    for world in (made, classes_free(made), bitbrains(folder), azure(folder)):
-        found += rows(world)
-    record("replay", COMMAND, found)
+    all_rows: list[Row] = []
+    synthetic_world = synthetic()
+    for replay_world in (synthetic_world, classes_free(synthetic_world), bitbrains(folder), azure(folder)):
+        all_rows += rows(replay_world)
+    record("replay", COMMAND, all_rows)
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ class Moment:
     @cached_property
     def common(self) -> npt.NDArray[np.bool_]:
         """Containers for which all strategies propose a CPU request, (n,)."""
-        made = np.array([[_set(r) for r in each] for each in self.proposals.values()])
-        everybody: npt.NDArray[np.bool_] = made.sum(axis=0) == len(made)
+        proposed = np.array([[_set(r) for r in each] for each in self.proposals.values()])
+        everybody: npt.NDArray[np.bool_] = proposed.sum(axis=0) == len(proposed)
         return everybody
 
     @cached_property
@@ -68,21 +68,22 @@ class Moment:
         """Those of the common containers that no rule of class binds, (n,)."""
         keep = self.settings.cotenant.keep_qos_class
         free = [w.qos not in WHOLE_CORES and not (keep and is_guaranteed(w)) for w in self.known.workloads]
-        found: npt.NDArray[np.bool_] = self.common & np.array(free, dtype=np.bool_)
-        return found
+        is_comparable: npt.NDArray[np.bool_] = self.common & np.array(free, dtype=np.bool_)
+        return is_comparable
 
     def with_fraction(self, fraction: float) -> Amounts:
         """What cotenant proposes with another quantile of the CPU demand."""
         own = structs.replace(self.settings.cotenant, cpu_fraction=fraction)
-        made = recommend(load_strategy("cotenant"), self.known, structs.replace(self.settings, cotenant=own))
-        return amounts_once_applied(self.known, made)
+        recommendations = recommend(load_strategy("cotenant"), self.known, structs.replace(self.settings, cotenant=own))
+        return amounts_once_applied(self.known, recommendations)
 
     def amounts(self, name: str, factor: float = 1.0) -> Amounts:
         """A strategy's proposals, its CPU amounts times a factor where all strategies propose one."""
-        made = amounts_once_applied(self.known, self.proposals[name])
+        own = amounts_once_applied(self.known, self.proposals[name])
         scale = np.where(self.common, factor, 1.0)
         return Amounts(
-            {**made.requests, CPU: made.requests[CPU] * scale}, {**made.limits, CPU: made.limits[CPU] * scale}
+            {**own.requests, CPU: own.requests[CPU] * scale},
+            {**own.limits, CPU: own.limits[CPU] * scale},
         )
 
 
@@ -107,13 +108,13 @@ def moment(inventory: Inventory, usage: Mapping[Signal, Usage[Any]], origin_seco
     """Cut a cluster at an origin: before it is evidence, after it is what followed."""
     before = origin_seconds - HISTORY_DAYS * DAY_SECONDS, origin_seconds
     after = origin_seconds, origin_seconds + FOLLOWING_DAYS * DAY_SECONDS
-    known = replace(
+    inventory_then = replace(
         inventory,
         time_seconds=origin_seconds,
         pods=tuple(_as_of(pod, origin_seconds) for pod in inventory.pods if pod.start_seconds < origin_seconds),
         events=tuple(event for event in inventory.events if event.time_seconds < origin_seconds),
     )
-    history = evidence(known, {s: cut(u, *before) for s, u in usage.items()})
+    history = evidence(inventory_then, {s: cut(u, *before) for s, u in usage.items()})
     future = assemble(
         inventory,
         _window({s: cut(u, *after) for s, u in usage.items()}),
@@ -133,10 +134,10 @@ def cut(usage: Usage[Any], start_seconds: int, end_seconds: int) -> Usage[Any]:
     grid = usage.grid
     first, last = grid.index_of(start_seconds), grid.index_of(end_seconds)
     values = usage.values[:, first:last]
-    kept = np.flatnonzero(np.isfinite(values).any(axis=1))
-    refs = tuple(usage.refs[i] for i in kept)
+    gapless = np.flatnonzero(np.isfinite(values).any(axis=1))
+    refs = tuple(usage.refs[i] for i in gapless)
     return Usage(
-        refs, TimeGrid(start_seconds, grid.step_seconds, last - first), values[kept], usage.resource, usage.statistic
+        refs, TimeGrid(start_seconds, grid.step_seconds, last - first), values[gapless], usage.resource, usage.statistic
     )
 
 
@@ -146,13 +147,13 @@ def _window(usage: Mapping[Signal, Usage[Any]]) -> TimeGrid:
 
 def evidence(inventory: Inventory, usage: Mapping[Signal, Usage[Any]]) -> Evidence:
     """What the analysis gives a strategy."""
-    wanted = demand(usage[Signal.CPU_USAGE_MEAN], usage.get(Signal.CPU_THROTTLED_MEAN))
-    of_pods = {CPU: wanted}
+    demanded = demand(usage[Signal.CPU_USAGE_MEAN], usage.get(Signal.CPU_THROTTLED_MEAN))
+    of_pods = {CPU: demanded}
     if Signal.MEMORY_WORKING_SET_MAX in usage:
         of_pods[MEMORY] = usage[Signal.MEMORY_WORKING_SET_MAX]
     else:
         of_pods[MEMORY] = Usage(
-            (), wanted.grid, wanted.values[:0], MEMORY, Signal.MEMORY_WORKING_SET_MAX.spec.statistic
+            (), demanded.grid, demanded.values[:0], MEMORY, Signal.MEMORY_WORKING_SET_MAX.spec.statistic
         )
     portraits = {}
     for resource, series in of_pods.items():
@@ -163,20 +164,20 @@ def evidence(inventory: Inventory, usage: Mapping[Signal, Usage[Any]]) -> Eviden
     return assemble(inventory, _window(usage), usage, portraits)
 
 
-def classes_free(world: World) -> World:
+def classes_free(replay_world: World) -> World:
     """The same origins with `keep_qos_class` off, as the peers have no such rule."""
-    clusters = [[Moment(m.known, m.followed, VM_SETTINGS) for m in each] for each in world.clusters]
-    return World(f"{world.name}, classes not kept", clusters)
+    clusters = [[Moment(m.known, m.followed, VM_SETTINGS) for m in each] for each in replay_world.clusters]
+    return World(f"{replay_world.name}, classes not kept", clusters)
 
 
 def synthetic() -> World:
     """Two clusters of 30 nodes and 450 workloads over 28 days."""
     clusters = []
     for seed in SYNTHETIC_SEEDS:
-        made = generate(SyntheticSpec(nodes=30, workloads=450, days=28, seed=seed))
-        usage = {signal: series for signal, series in made.usage.items() if not signal.spec.per_node}
-        start = made.spec.grid.start_seconds
-        clusters.append([moment(made.inventory, usage, start + day * DAY_SECONDS) for day in SYNTHETIC_ORIGINS])
+        cluster = generate(SyntheticSpec(nodes=30, workloads=450, days=28, seed=seed))
+        usage = {signal: series for signal, series in cluster.usage.items() if not signal.spec.per_node}
+        start = cluster.spec.grid.start_seconds
+        clusters.append([moment(cluster.inventory, usage, start + day * DAY_SECONDS) for day in SYNTHETIC_ORIGINS])
     return World("synthetic", clusters)
 
 
@@ -236,14 +237,14 @@ def vm_inventory(refs: Sequence[PodContainerRef], amounts: Mapping[Resource, Flo
     workloads, pods = [], []
     for row, ref in enumerate(refs):
         owner = WorkloadRef(ref.namespace, "Deployment", ref.pod)
-        known = {r: int(column[row]) for r, column in amounts.items() if np.isfinite(column[row])}
-        workloads.append(Workload(owner, 1, (Container(ref.container, known, known),)))
+        amounts_of_vm = {r: int(column[row]) for r, column in amounts.items() if np.isfinite(column[row])}
+        workloads.append(Workload(owner, 1, (Container(ref.container, amounts_of_vm, amounts_of_vm),)))
         pods.append(Pod(ref.namespace, ref.pod, owner, "node", 0))
     return Inventory("trace", origin, (), tuple(workloads), tuple(pods))
 
 
 def last_known(values: FloatMatrix) -> Floats:
     """Newest value of each row, NaN without one."""
-    there = np.isfinite(values)
-    newest = values.shape[1] - 1 - there[:, ::-1].argmax(axis=1)
-    return np.where(there.any(axis=1), values[np.arange(len(values)), newest], np.nan).astype(np.float64)
+    measured = np.isfinite(values)
+    newest = values.shape[1] - 1 - measured[:, ::-1].argmax(axis=1)
+    return np.where(measured.any(axis=1), values[np.arange(len(values)), newest], np.nan).astype(np.float64)

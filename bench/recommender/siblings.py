@@ -101,45 +101,45 @@ def former(row: int) -> str:
     return f"vm{row}x"
 
 
-def asked(
-    of: Trace, names: Sequence[str], span: tuple[float, float], known: Sequence[Sibling] | None, at_once: bool
+def recommendations_of(
+    of: Trace, names: Sequence[str], span: tuple[float, float], others: Sequence[Sibling] | None, at_once: bool
 ) -> list[Recommendation]:
     """What is asked for by the samples of a span alone, Unix seconds, beside what is known of others."""
     usage = {signal: cut(series, int(span[0]), int(span[1])) for signal, series in of.usage(names).items()}
-    seen = sorted({ref for series in usage.values() for ref in series.refs})
-    made = evidence(vm_inventory(seen, {}, int(span[1])), usage)
-    made = replace(made, siblings=related_families(known or (), made.containers))
-    return recommend(load_strategy("cotenant"), made, AT_ONCE if at_once else SETTINGS)
+    refs = sorted({ref for series in usage.values() for ref in series.refs})
+    own_evidence = evidence(vm_inventory(refs, {}, int(span[1])), usage)
+    own_evidence = replace(own_evidence, siblings=related_families(others or (), own_evidence.containers))
+    return recommend(load_strategy("cotenant"), own_evidence, AT_ONCE if at_once else SETTINGS)
 
 
-def strangers(known: Sequence[Sibling], seed: int) -> list[Sibling]:
+def strangers(siblings: Sequence[Sibling], seed: int) -> list[Sibling]:
     """The same names, each with what was known of another one."""
-    names = sorted({sibling.container for sibling in known}, key=str)
+    names = sorted({sibling.container for sibling in siblings}, key=str)
     others = names[:]
     random.Random(seed).shuffle(others)
     becomes = dict(zip(others, names, strict=True))
-    return [replace(s, container=becomes[s.container]) for s in known if becomes[s.container] != s.container]
+    return [replace(s, container=becomes[s.container]) for s in siblings if becomes[s.container] != s.container]
 
 
 def scored(of: Trace, hours: int, *, strange: bool) -> dict[Resource, tuple[int, list[Scored]]]:
     """By resource: how many young containers could have a prior, and those that got one."""
-    found: dict[Resource, tuple[int, list[Scored]]] = {r: (0, []) for r in Resource}
+    by_resource: dict[Resource, tuple[int, list[Scored]]] = {r: (0, []) for r in Resource}
     start = -(-of.grid.start_seconds // DAY_SECONDS) * DAY_SECONDS
     rows = range(len(next(iter(of.values.values()))))
     for day in of.origins:
         origin = start + day * DAY_SECONDS
         renamed = origin - hours * HOUR_SECONDS
         before = max(start, renamed - HISTORY_DAYS * DAY_SECONDS), renamed
-        known = [*siblings_of(asked(of, [former(row) for row in rows], before, None, False))]
-        known = strangers(known, SEED + day) if strange else known
+        others = [*siblings_of(recommendations_of(of, [former(row) for row in rows], before, None, False))]
+        others = strangers(others, SEED + day) if strange else others
         names = [f"{former(row)}-v2" for row in rows]
         own, prior = (
-            asked(of, names, (renamed, origin), siblings, at_once)
-            for siblings, at_once in ((None, True), (known, False))
+            recommendations_of(of, names, (renamed, origin), siblings, at_once)
+            for siblings, at_once in ((None, True), (others, False))
         )
         week = {r: of.usage(names)[s] for r, s in SIGNALS.items() if s in of.values}
         week = {r: cut(u, origin, origin + FOLLOWING_DAYS * DAY_SECONDS) for r, u in week.items()}
-        there = {(s.container.workload.name, s.resource) for s in known}
+        with_prior = {(s.container.workload.name, s.resource) for s in others}
         for mine, beside in zip(own, prior, strict=True):
             for resource, series in week.items():
                 first, second = mine.value(resource, Field.REQUEST), beside.value(resource, Field.REQUEST)
@@ -147,12 +147,12 @@ def scored(of: Trace, hours: int, *, strange: bool) -> dict[Resource, tuple[int,
                 name = mine.container.workload.name.removesuffix("-v2")
                 if first is None or second is None or first.amount is None or ref not in series.row_of:
                     continue
-                count, scores = found[resource]
-                found[resource] = (count + ((name, resource) in there), scores)
+                count, scores = by_resource[resource]
+                by_resource[resource] = (count + ((name, resource) in with_prior), scores)
                 if SIBLING_INPUT in second.inputs and second.amount is not None:
                     after = series.values[series.row_of[ref]]
                     scores.append(Scored(resource, first.amount, second.amount, after[np.isfinite(after)]))
-    return found
+    return by_resource
 
 
 def _series(container: ContainerRef) -> PodContainerRef:

@@ -72,8 +72,8 @@ def usage_case(rng: random.Random) -> dict[str, list[dict[str, list[tuple[int, i
 
 
 def _series(rng: random.Random, first: int, last: int) -> dict[str, list[tuple[int, int]]]:
-    kept, level, spread = rng.choice([0.02, 0.3, 1.0]), rng.uniform(0, 9), rng.uniform(0.1, 1.5)
-    slots = [s for s in range(first, last + 1) if rng.random() < kept]
+    sampled_share, level, spread = rng.choice([0.02, 0.3, 1.0]), rng.uniform(0, 9), rng.uniform(0.1, 1.5)
+    slots = [s for s in range(first, last + 1) if rng.random() < sampled_share]
     times = [END - 6000 * STEP + s * STEP for s in slots]
     base = rng.uniform(16, 24)
     kills = sorted(
@@ -110,24 +110,24 @@ def ours(
         tuple(Pod("ns", f"w-{p}", WORKLOAD, "n", 0) for p in pods), events, vpa_histories=histories,
     )  # fmt: skip
     evidence = assemble(inventory, grid, usage | {Signal.MEMORY_REQUEST: recorded}, {})
-    made = Vpa().recommend(evidence, RecommenderSettings())
-    return {r.container.container: r for r in made}
+    recommendations = Vpa().recommend(evidence, RecommenderSettings())
+    return {r.container.container: r for r in recommendations}
 
 
 def differences_after_restart(
-    case: dict[str, list[dict[str, list[tuple[int, int]]]]], answer: dict[str, Any]
+    case: dict[str, list[dict[str, list[tuple[int, int]]]]], reply: dict[str, Any]
 ) -> list[tuple[int, int]]:
     """(ours, VPA's) for CPU where both begin with the checkpoints that VPA wrote, and see the samples since alone."""
     targets = {("ns", "w-vpa"): WORKLOAD}
     histories = []
-    for name, status in answer["checkpoints"].items():
+    for name, status in reply["checkpoints"].items():
         body = {"metadata": META, "spec": {"vpaObjectName": "w-vpa", "containerName": name}, "status": status}
         histories.append(vpa_history_of(msgspec.json.decode(json.dumps(body), type=CheckpointObject), targets))
     since = {
         name: [{"cpu": [s for s in pod["cpu"] if s[0] > SAVED_UNTIL], "memory": [], "kills": []} for pod in pods]
         for name, pods in case.items()
     }
-    return differences(ours(since, tuple(filter(None, histories))), answer["bounds"], (Resource.CPU,))
+    return differences(ours(since, tuple(filter(None, histories))), reply["bounds"], (Resource.CPU,))
 
 
 def _matrix(flat: list[dict[str, list[tuple[int, int]]]], key: str, grid: TimeGrid) -> Any:
@@ -145,17 +145,21 @@ def _requests(refs: tuple[PodContainerRef, ...], flat: list[dict[str, list[tuple
 
 
 def differences(
-    made: dict[str, Recommendation], answer: dict[str, Any], resources: Iterable[Resource] = Resource
+    recommendations: dict[str, Recommendation], reply: dict[str, Any], resources: Iterable[Resource] = Resource
 ) -> list[tuple[int, int]]:
     """(ours, VPA's) for target and bounds of every value that we make."""
     pairs = []
-    for name, recommendation in made.items():
+    for name, recommendation in recommendations.items():
         for resource in resources:
             value = recommendation.value(resource, Field.REQUEST)
             if value is None or value.amount is None:
                 continue  # no sample: VPA falls back to its minimum, we withhold
-            found = {"target": value.amount, "lower": value.inputs["lower_bound"], "upper": value.inputs["upper_bound"]}
-            pairs += [(int(amount), answer[name][bound][resource.value]) for bound, amount in found.items()]
+            amounts = {
+                "target": value.amount,
+                "lower": value.inputs["lower_bound"],
+                "upper": value.inputs["upper_bound"],
+            }
+            pairs += [(int(amount), reply[name][bound][resource.value]) for bound, amount in amounts.items()]
     return pairs
 
 
@@ -199,15 +203,15 @@ def quantity_text(rng: random.Random) -> str:
 def quantity_mismatches(texts: list[str], answers: list[Any]) -> int:
     """Texts where acceptance or value differ, outside the documented caps."""
     wrong = 0
-    for text, answer in zip(texts, answers, strict=True):
+    for text, theirs in zip(texts, answers, strict=True):
         for position, parse in ((0, parse_bytes), (1, parse_millicores)):
             try:
-                found = parse(text)
+                parsed = parse(text)
             except QuantityError as error:
                 capped = "exponent" in error.message or "longer" in error.message
-                wrong += not capped and answer is not None and answer[2] >= 0
+                wrong += not capped and theirs is not None and theirs[2] >= 0
             else:
-                wrong += found != LARGEST and (answer is None or answer[position] != found)
+                wrong += parsed != LARGEST and (theirs is None or theirs[position] != parsed)
     return wrong
 
 
@@ -220,7 +224,7 @@ def main() -> int:
     rng = random.Random(20)
     cases = [usage_case(rng) for _ in range(CASES)]
     answers = ask(binary, [json.dumps({"containers": case}) for case in cases])
-    pairs = [p for case, answer in zip(cases, answers, strict=True) for p in differences(ours(case), answer)]
+    pairs = [p for case, vpa_reply in zip(cases, answers, strict=True) for p in differences(ours(case), vpa_reply)]
     questions = [json.dumps({"containers": case, "savedUntil": SAVED_UNTIL}) for case in cases]
     saved = [
         p

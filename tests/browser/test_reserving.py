@@ -41,7 +41,7 @@ from tests.support import dashboard as support
 from tests.support import plans
 from tests.support.dashboard import Results
 from tests.support.extent import full
-from tests.support.plans import HOUR, SIX, Scene, person, said, window
+from tests.support.plans import HOUR, SIX, Scene, condition, person, window
 from tests.support.redraws import redraw_always
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -162,7 +162,7 @@ def acting(tmp_path: Path, made: Results) -> Iterator[tuple[Scene, str]]:
 def filled(found: Scene) -> None:
     """A plan that waits for somebody, and one in each other state."""
     expected = {"hitRatio": 0.84, "occurrences": 7, "idleCoreHours": 0.6, "missedPods": 0.1, "cost": 0.2}
-    waits = said("Approved", "Waiting for approval.", reason="Waiting")
+    waits = condition("Approved", "Waiting for approval.", reason="Waiting")
     found.plan("deployment-web", source="Forecast", status={"conditions": [waits], "expected": expected})
     daily = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
     yes = {"decision": "Approved", "by": "bob"}
@@ -176,7 +176,7 @@ def filled(found: Scene) -> None:
     ]
     held = {"phase": "Held", "window": early, "reserveAt": moment(SIX - 8 * HOUR), "reservations": units, "count": 2}
     found.plan("held", owner=owner("rank"), window=early, status=held)
-    over = said("Reserved", "cpu: 71.0 % of the cluster would be held by plans, 10 % is allowed.")
+    over = condition("Reserved", "cpu: 71.0 % of the cluster would be held by plans, 10 % is allowed.")
     found.plan("failed", owner=owner("feed"), status={"phase": "Failed", "conditions": [over]})
 
 

@@ -49,7 +49,7 @@ from tests.changes.asked_ledger import (
     TakeTurn,
 )
 from tests.changes.world import recommended
-from tests.support.pure_api import NOON, Json, Objects, PureApi, decoded, key_of, told
+from tests.support.pure_api import NOON, Json, Objects, PureApi, decoded, key_of, request_text
 from tests.support.replayed import AskingClient, Conversation, Ended, Lost, Run
 
 WEB = WorkloadRef("shop", "Deployment", "web")
@@ -231,8 +231,11 @@ def following(state: World) -> Iterator[tuple[str, World]]:
         yield from _run_steps(state, run, others)
     for number, request in enumerate(state.flying):
         still_flying = (*state.flying[:number], *state.flying[number + 1 :])
-        yield f"{told(request)} of the dead: it arrives", _served(replace(state, flying=still_flying), request)[0]
-        yield f"{told(request)} of the dead: it is lost", replace(state, flying=still_flying)
+        yield (
+            f"{request_text(request)} of the dead: it arrives",
+            _served(replace(state, flying=still_flying), request)[0],
+        )
+        yield f"{request_text(request)} of the dead: it is lost", replace(state, flying=still_flying)
     if state.others:
         path = "/spec/template/spec/containers/0/resources/requests/cpu"
         objects = server().after(state.objects, Patch(ADDRESS, ({"op": "add", "path": path, "value": "3"},)))
@@ -246,7 +249,7 @@ def _run_steps(state: World, run: Run, others: tuple[Run, ...]) -> Iterator[tupl
         dead = replace(state, runs=others, kills=state.kills - 1, holder="" if _has_turn(state, run) else state.holder)
         yield f"the process of {run.name} is killed", dead
         if _is_write(question):
-            label = f"the process of {run.name} is killed as it {told(question)}"
+            label = f"the process of {run.name} is killed as it {request_text(question)}"
             yield label, replace(dead, flying=(*state.flying, question))
     if isinstance(question, ApiRequest):
         yield from _request_steps(state, run, others, question)
@@ -278,7 +281,7 @@ def _request_steps(state: World, run: Run, others: tuple[Run, ...], request: Api
     if state.flying and _act(run).now_seconds > NOON.seconds and not _act(run).in_bucket:
         return  # what flies has arrived long ago
     after, response = _served(state, request)
-    label = f"{run.name}: {told(request)}: {response[0]}"
+    label = f"{run.name}: {request_text(request)}: {response[0]}"
     yield label, _went(after, run, others, response)
     if state.losses and _is_write(request):
         yield f"{label}, but the answer is lost", _went(after, run, others, Lost(), losses=state.losses - 1)

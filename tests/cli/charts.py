@@ -70,9 +70,9 @@ def helm(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess
     return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=330)
 
 
-def release(plane: ControlPlane, *words: str, values: Mapping[str, Any] | None = None) -> str:
+def release(plane: ControlPlane, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
     """What Helm prints, run on a cluster in our namespace; AssertionError with what it printed where it fails."""
-    done = helm(*words, "--namespace", "cotenant", "--kubeconfig", str(plane.admin_kubeconfig), values=values)
+    done = helm(*arguments, "--namespace", "cotenant", "--kubeconfig", str(plane.admin_kubeconfig), values=values)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -99,7 +99,7 @@ def refusal(values: Mapping[str, Any], namespace: str = "cotenant") -> str:
     return done.stderr if done.returncode else ""
 
 
-def named(objects: list[Json], kind: str, name: str) -> Json:
+def object_of(objects: list[Json], kind: str, name: str) -> Json:
     """The object of a kind and name."""
     (body,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
     return body

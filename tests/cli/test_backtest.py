@@ -36,8 +36,8 @@ MONDAY = 1_700_438_400
 B1, B14 = "B1 seasonal naive day (empirical residuals)", "B14 strong selection"
 
 
-def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return command_line.cotenant("backtest", *words)
+def cotenant(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command_line.cotenant("backtest", *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def scores(trace: str) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     assert "Back-test" in done.stderr
     assert "x B14's, 95 % interval" in done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    score_rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return score_rows
 
 
 def of(scores: list[dict[str, Any]], contender: str, stratum: str = "all") -> dict[str, Any]:
@@ -96,12 +96,12 @@ def test_strata_of_the_trace(scores: list[dict[str, Any]]) -> None:
 def test_csv_and_table_carry_the_same_rows_and_a_seed_the_same_numbers(
     trace: str, scores: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    words = (trace, "--column", "cpu", "--limit-column", "limit", "--quiet", "--origins")
-    again = cotenant(*words, "3", "-o", "csv", "--output-file", str(tmp_path / "scores.csv"))
+    arguments = (trace, "--column", "cpu", "--limit-column", "limit", "--quiet", "--origins")
+    again = cotenant(*arguments, "3", "-o", "csv", "--output-file", str(tmp_path / "scores.csv"))
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "scores.csv").read_text())))
     assert [float(r["rel_wql_low"]) for r in rows] == [r["rel_wql_low"] for r in scores]
-    shown = cotenant(*words, "1", "--baselines", "B1,B2")
+    shown = cotenant(*arguments, "1", "--baselines", "B1,B2")
     assert "B2 seasonal naive week" in shown.stdout
     assert "B14" not in shown.stdout.replace("VS-B14", "")
 
@@ -131,10 +131,10 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_a_stored_history_is_scored_and_its_report_kept(store: Store) -> None:
     done = cotenant("--store", store.url, "--origins", "2", "--baselines", "B14", "-o", "html")
     assert done.returncode == 0, done.stderr
-    kept = store.read_document(BACKTEST, BacktestReport)
-    assert kept is not None
-    assert kept.html == done.stdout
-    assert kept.summary == "12 workloads, 2 origins"
+    report = store.read_document(BACKTEST, BacktestReport)
+    assert report is not None
+    assert report.html == done.stdout
+    assert report.summary == "12 workloads, 2 origins"
     page = Cells()
     page.feed(done.stdout)
     assert {"svg", "table", "style"} <= page.tags
@@ -158,10 +158,10 @@ def test_reclaim_policies_are_compared_on_the_stored_history_and_kept(store: Sto
     # a forecast with so few tests is not proven: it lends no more than usage
     assert all(rows[name]["batch_cpu"] <= rows["usage"]["batch_cpu"] for name in risks)
     assert rows["maxUsageRequest"]["batch_memory"] <= rows["usage"]["batch_memory"]
-    kept = store.read_document(POLICY_TRIAL, PolicyTrial)
-    assert kept is not None
-    assert kept.in_force == {Resource.CPU: "usage", Resource.MEMORY: "usage"}
-    lent = kept.score(Resource.CPU, "usage")
+    policy_trial = store.read_document(POLICY_TRIAL, PolicyTrial)
+    assert policy_trial is not None
+    assert policy_trial.in_force == {Resource.CPU: "usage", Resource.MEMORY: "usage"}
+    lent = policy_trial.score(Resource.CPU, "usage")
     assert lent is not None and int(lent.amount) == rows["usage"]["batch_cpu"]
     file = tmp_path / "policies.html"
     again = cotenant("--reclaim", "--store", store.url, "-q", "-o", "html", "--output-file", str(file))
@@ -199,9 +199,9 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Pa
         ),
         (("--store", tmp_path.as_uri()), 1, "no history is stored at", "Run cotenant scan"),
     ]
-    for words, code, text, fix in cases:
-        done = cotenant(*words)
-        assert done.returncode == code, (words, done.stderr)
+    for arguments, code, text, fix in cases:
+        done = cotenant(*arguments)
+        assert done.returncode == code, (arguments, done.stderr)
         assert text in done.stderr
         assert fix in done.stderr
         assert done.stdout == ""
@@ -218,8 +218,8 @@ def test_a_frontier_draws_each_predictor_with_ours_first() -> None:
     assert "<b>" not in drawn
     # What would squeeze the others into a corner is named instead.
     borg = FrontierCurve("borg", (FrontierPoint(0.0, 0.11),))
-    named = frontier(Frontier("groups of ten", (ours, borg)))
-    assert "Outside the drawing: borg (0.0 % of decisions exceeded, 11 % of the savings)." in named
+    page_text = frontier(Frontier("groups of ten", (ours, borg)))
+    assert "Outside the drawing: borg (0.0 % of decisions exceeded, 11 % of the savings)." in page_text
     assert "No values to draw" in lines({"empty": []}, Axes("x", "y"), "nothing")
 
 

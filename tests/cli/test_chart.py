@@ -26,7 +26,7 @@ from tests.cli.charts import (
     containers,
     every_combination,
     helm,
-    named,
+    object_of,
     refusal,
     rendered,
     rendered_by_template,
@@ -190,7 +190,7 @@ def test_values_are_put_over_the_objects() -> None:
     values = values_of(EVERYTHING, **more)
     values["colocation"]["config"] = {"colocation-config": {"enable": True}}
     objects = rendered(values)
-    deployment = named(objects, "Deployment", "cotenant-manager")["spec"]
+    deployment = object_of(objects, "Deployment", "cotenant-manager")["spec"]
     pod = deployment["template"]["spec"]
     (container,) = pod["containers"]
     assert (deployment["replicas"], pod["nodeSelector"]) == (2, {"a": "b", "kubernetes.io/os": "linux"})
@@ -201,15 +201,15 @@ def test_values_are_put_over_the_objects() -> None:
     assert [v["name"] for v in pod["volumes"]] == ["settings", "tmp"]
     assert "affinity" not in pod
     assert [o for o in objects if o["kind"] == "PersistentVolumeClaim"] == []
-    agent, watchdog = containers(named(objects, "DaemonSet", "cotenant-enforcer"))
+    agent, watchdog = containers(object_of(objects, "DaemonSet", "cotenant-enforcer"))
     assert watchdog["image"] == agent["image"]
     env = {e["name"]: e.get("value") for e in agent["env"]}
     assert (env["COTENANT_ENFORCER__DRY_RUN"], env["COTENANT_ENFORCER__TICK_SECONDS"]) == ("false", "2")
     assert len(env) == len(agent["env"])
-    assert "helm.sh/hook" in named(objects, "Pod", "cotenant-test")["metadata"]["annotations"]
-    config = named(objects, "ConfigMap", "slo-controller-config")["data"]
+    assert "helm.sh/hook" in object_of(objects, "Pod", "cotenant-test")["metadata"]["annotations"]
+    config = object_of(objects, "ConfigMap", "slo-controller-config")["data"]
     assert json.loads(config["colocation-config"]) == {"enable": True}
-    written = yaml.safe_load(named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
+    written = yaml.safe_load(object_of(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
     assert written["store"] == {"url": "s3://bucket/cotenant"}
     assert written["telemetry"]["log_format"] == "json"
 
@@ -220,7 +220,7 @@ def test_an_autopilot_without_a_volume_needs_a_place_for_its_ledger() -> None:
     assert "settings.actions.ledger" in refusal(values_of(autopilot, settings=elsewhere))
     ledger = {"actions": {"ledger": "s3://bucket/ledger"}}
     objects = rendered(values_of(autopilot, settings=elsewhere | ledger))
-    written = yaml.safe_load(named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
+    written = yaml.safe_load(object_of(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
     assert written["actions"] == ledger["actions"]
 
 
@@ -240,7 +240,7 @@ def test_a_part_that_is_switched_on_restarts_who_reads_which_parts_are_on() -> N
 
 def test_a_process_bears_the_digest_of_the_settings_by_which_an_upgrade_finds_who_runs_by_those_of_before() -> None:
     objects = rendered(values_of(EVERYTHING))
-    text = named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"]
+    text = object_of(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"]
     assert {digests(objects)[name] for name in after_helm.WRITERS} == {after_helm.digest_of(text)}
 
 
@@ -251,7 +251,7 @@ def test_values_of_the_node_agents_container_reach_its_watchdog_and_no_variable_
         "container": {"securityContext": security},
     }
     values = values_of(EVERYTHING, settings={"enforcer": {"dry_run": False}}, processes={"enforcer": enforcer})
-    agent, watchdog = containers(named(rendered(values), "DaemonSet", "cotenant-enforcer"))
+    agent, watchdog = containers(object_of(rendered(values), "DaemonSet", "cotenant-enforcer"))
     for container in (agent, watchdog):
         assert container["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -294,8 +294,8 @@ def test_with_cert_manager_each_certificate_is_by_whom_it_must_be() -> None:
         "cotenant-extender": "cotenant-ca",
         "cotenant-scheduler": "cotenant-ca",
     }
-    (endpoint,) = named(objects, "PodMonitor", "cotenant-webhook")["spec"]["podMetricsEndpoints"]
-    certificate = named(objects, "Certificate", "cotenant-webhook")["spec"]["secretName"]
+    (endpoint,) = object_of(objects, "PodMonitor", "cotenant-webhook")["spec"]["podMetricsEndpoints"]
+    certificate = object_of(objects, "Certificate", "cotenant-webhook")["spec"]["secretName"]
     assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate
 
 
@@ -328,29 +328,29 @@ def spoil(value: Any, path: str, replacement: Any) -> None:
 
 
 def test_the_policy_check_sees_each_flaw() -> None:
-    whole = installed(EVERYTHING)
-    assert violations(whole) == []
+    all_objects = installed(EVERYTHING)
+    assert violations(all_objects) == []
     for problem, flaw in FLAWS.items():
-        objects = copy.deepcopy(whole)
-        spoil(named(objects, "Deployment", "cotenant-extender")["spec"]["template"]["spec"], *flaw)
+        objects = copy.deepcopy(all_objects)
+        spoil(object_of(objects, "Deployment", "cotenant-extender")["spec"]["template"]["spec"], *flaw)
         (text,) = violations(objects)
         assert problem in text
-    budgets = [o for o in whole if o["kind"] != "PodDisruptionBudget"]
-    assert len(violations(budgets)) == len([o for o in whole if o["kind"] == "Deployment"])
-    without_quota = violations([o for o in whole if o["kind"] != "ResourceQuota"])
+    budgets = [o for o in all_objects if o["kind"] != "PodDisruptionBudget"]
+    assert len(violations(budgets)) == len([o for o in all_objects if o["kind"] == "Deployment"])
+    without_quota = violations([o for o in all_objects if o["kind"] != "ResourceQuota"])
     assert len(without_quota) == 4 and all("ResourceQuota" in problem for problem in without_quota)
     role = {
         "kind": "Role",
         "metadata": {"name": "wide"},
         "rules": [{"apiGroups": [""], "resources": ["*"], "verbs": ["get"]}],
     }
-    assert "wildcard" in violations([*whole, role])[0]
+    assert "wildcard" in violations([*all_objects, role])[0]
     policy = {
         "kind": "NetworkPolicy",
         "metadata": {"name": "one"},
         "spec": {"podSelector": {"matchLabels": {"a": "b"}}},
     }
-    assert any("no NetworkPolicy" in problem for problem in violations([*whole, policy]))
+    assert any("no NetworkPolicy" in problem for problem in violations([*all_objects, policy]))
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
@@ -362,7 +362,9 @@ def test_the_schema_refuses_what_no_setting_is() -> None:
 
 def test_the_extender_and_the_scheduler_get_certificates_of_one_authority() -> None:
     objects = rendered(values_of(frozenset({"scheduling"}), crds={"install": False}))
-    server, client = (named(objects, "Secret", f"cotenant-{n}-certificate")["data"] for n in ("extender", "scheduler"))
+    server, client = (
+        object_of(objects, "Secret", f"cotenant-{n}-certificate")["data"] for n in ("extender", "scheduler")
+    )
     assert server["ca.crt"] == client["ca.crt"]
     authority, *leaves = (
         x509.load_pem_x509_certificate(base64.b64decode(text))
@@ -378,9 +380,9 @@ def test_with_cert_manager_nothing_of_ours_issues_a_certificate() -> None:
     objects = rendered(values_of(EVERYTHING, certManager={"enabled": True}, crds={"install": False}))
     secrets = {o["spec"]["secretName"] for o in objects if o["kind"] == "Certificate"}
     for name in ("extender", "webhook"):
-        pod = named(objects, "Deployment", f"cotenant-{name}")["spec"]["template"]["spec"]
+        pod = object_of(objects, "Deployment", f"cotenant-{name}")["spec"]["template"]["spec"]
         assert secrets & {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
-    (webhook,) = containers(named(objects, "Deployment", "cotenant-webhook"))
+    (webhook,) = containers(object_of(objects, "Deployment", "cotenant-webhook"))
     assert webhook["command"][-1] in {m["mountPath"] for m in webhook["volumeMounts"]}
     assert [o["metadata"]["name"] for o in objects if o.get("type") == "kubernetes.io/tls"] == []
 
@@ -389,19 +391,19 @@ def test_the_part_devices_gives_the_node_agent_rights_classes_and_folders() -> N
     enforcement = frozenset({"enforcement"})
     objects = rendered(values_of(enforcement, devices={"enabled": True}, crds={"install": False}))
     plain = rendered(values_of(enforcement, crds={"install": False}))
-    added = {(one["kind"], one["metadata"]["name"]) for one in objects} - {
-        (one["kind"], one["metadata"]["name"]) for one in plain
+    added = {(entry["kind"], entry["metadata"]["name"]) for entry in objects} - {
+        (entry["kind"], entry["metadata"]["name"]) for entry in plain
     }
     classes = {("DeviceClass", f"{kind}.node.cotenant.dev") for kind in ("cpu", "fpga", "gpu", "rdma")}
     roles = {("ClusterRole", "cotenant-devices"), ("ClusterRoleBinding", "cotenant-devices")}
     policy = "cotenant-devices-own-slices"
     guards = {("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", policy)}
     assert added == classes | roles | guards
-    (agent,) = (one["spec"]["template"]["spec"] for one in objects if one["kind"] == "DaemonSet")
+    (agent,) = (entry["spec"]["template"]["spec"] for entry in objects if entry["kind"] == "DaemonSet")
     container = agent["containers"][0]
     assert {"name": "COTENANT_ENFORCER__DRA__ON", "value": "true"} in container["env"]
-    mounts = {one["mountPath"] for one in container["volumeMounts"]}
-    folders = {one["hostPath"]["path"] for one in agent["volumes"] if "hostPath" in one}
+    mounts = {entry["mountPath"] for entry in container["volumeMounts"]}
+    folders = {entry["hostPath"]["path"] for entry in agent["volumes"] if "hostPath" in entry}
     own = DraSettings()
     assert {own.plugin_dir, own.registry_dir, own.cdi_dir} <= mounts & folders
 
@@ -411,8 +413,8 @@ def test_the_agent_may_find_gpus_without_giving_them_out_by_claims() -> None:
     values = values_of(
         frozenset({"enforcement"}), devices={"enabled": True}, crds={"install": False}, settings=settings
     )
-    (agent,) = (one["spec"]["template"]["spec"] for one in rendered(values) if one["kind"] == "DaemonSet")
-    env = [(one["name"], one.get("value")) for one in agent["containers"][0]["env"]]
+    (agent,) = (entry["spec"]["template"]["spec"] for entry in rendered(values) if entry["kind"] == "DaemonSet")
+    env = [(entry["name"], entry.get("value")) for entry in agent["containers"][0]["env"]]
     assert [value for name, value in env if name == "COTENANT_ENFORCER__DRA__ON"] == ["false"]
     assert ("COTENANT_ENFORCER__REPORT_DEVICES", "true") in env
 

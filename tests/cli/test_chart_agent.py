@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.settings import Settings
-from tests.cli.charts import containers, named, rendered, values_of
+from tests.cli.charts import containers, object_of, rendered, values_of
 from tests.cluster import needing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
@@ -25,7 +25,7 @@ def _helm() -> None:
 def test_settings_of_the_runtime_reach_the_node_agent_with_the_folder_of_the_socket() -> None:
     runtime = {"nri": True, "nri_socket": "/run/other/nri.sock"}
     settings = {"runtime": runtime, "kube": {"timeout_seconds": 7}}
-    daemons = named(
+    daemons = object_of(
         rendered(values_of(frozenset({"enforcement"}), settings=settings)), "DaemonSet", "cotenant-enforcer"
     )
     agent, _ = containers(daemons)

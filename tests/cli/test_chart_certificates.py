@@ -130,10 +130,21 @@ def webhook(plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[tuple[Pat
     token_of(plane, WEBHOOK, access)
     pod = api.get("/apis/apps/v1/namespaces/cotenant/deployments/cotenant-webhook")["spec"]["template"]["spec"]
     assert pod["volumes"][-1]["secret"]["secretName"] == SECRET
-    (_, *words) = pod["containers"][0]["command"]
-    assert words == ["serve", "webhook", "--cert-dir", "/etc/cotenant-webhook"]
-    words = ["serve", "webhook", "--cert-dir", folder, "--host", "127.0.0.1", "--port", port, "--kubeconfig", access]
-    command = [Path(sys.executable).with_name("cotenant"), "--set", "admission.certificate_check_seconds=1", *words]
+    (_, *arguments) = pod["containers"][0]["command"]
+    assert arguments == ["serve", "webhook", "--cert-dir", "/etc/cotenant-webhook"]
+    arguments = [
+        "serve",
+        "webhook",
+        "--cert-dir",
+        folder,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+        "--kubeconfig",
+        access,
+    ]
+    command = [Path(sys.executable).with_name("cotenant"), "--set", "admission.certificate_check_seconds=1", *arguments]
     process = Server(WEBHOOK, [str(word) for word in command], tmp_path / "webhook.log")
     process.start()
     yield folder, port

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cotenant.cli.cluster.installation.manifests import bodies, texts
-from tests.cli.charts import EVERYTHING, Json, named, rendered, values_of
+from tests.cli.charts import EVERYTHING, Json, object_of, rendered, values_of
 from tests.cluster import needing
 from tools.build_chart import DEPLOY
 
@@ -113,23 +113,23 @@ def test_the_port_of_the_prometheus_that_is_named_is_open_to_who_asks_it(url: st
     by_default = [9090, 8428, 8481, 9009, 10902]
     # The dashboard compares what was used before a change and after it, and looks for measures that could guard one.
     for name in ("cotenant-manager", "cotenant-dashboard"):
-        egress = named(objects, "NetworkPolicy", name)["spec"]["egress"]
+        egress = object_of(objects, "NetworkPolicy", name)["spec"]["egress"]
         assert [p["port"] for p in egress[1]["ports"]] == [*by_default, port]
 
 
 def test_values_say_where_prometheus_is_and_who_sees_the_dashboard(with_values: list[Json]) -> None:
-    manager = named(with_values, "NetworkPolicy", "cotenant-manager")["spec"]
+    manager = object_of(with_values, "NetworkPolicy", "cotenant-manager")["spec"]
     (scraped,) = manager["ingress"]
     assert scraped["from"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "mon"}}}]
     assert [[p["port"] for p in rule["ports"]] for rule in manager["egress"]] == [[8443], [9999], [53, 53, 5353, 5353]]
-    scraping, opened = named(with_values, "NetworkPolicy", "cotenant-dashboard")["spec"]["ingress"]
+    scraping, opened = object_of(with_values, "NetworkPolicy", "cotenant-dashboard")["spec"]["ingress"]
     assert scraping["from"] == scraped["from"]
     assert opened["ports"] == [{"port": "http", "protocol": "TCP"}]
     assert "ingress-nginx" in str(opened["from"])
 
 
 def test_labels_and_the_place_of_the_runbooks_are_values(with_values: list[Json]) -> None:
-    body = named(with_values, "PrometheusRule", "cotenant-webhook")
+    body = object_of(with_values, "PrometheusRule", "cotenant-webhook")
     assert body["metadata"]["labels"]["release"] == "prometheus"
     (first, *_) = body["spec"]["groups"][0]["rules"]
     assert first["annotations"]["runbook_url"] == f"https://docs.example/runbooks/{first['alert']}/"

@@ -19,7 +19,7 @@ from tests.cli.charts import (
     Json,
     chart,
     every_combination,
-    named,
+    object_of,
     release,
     rendered,
     typical_combinations,
@@ -84,14 +84,14 @@ def test_helm_test_names_what_has_no_pods_and_a_label_lets_the_agents_pods_in(
     (node,) = fake_nodes(1)
     control_plane.kubectl("label", "namespace", namespace, f"{ENFORCE}=baseline")
     objects = rendered(values_of(frozenset({"enforcement"}), crds={"install": False}))
-    parts = [named(objects, kind, "cotenant-enforcer") for kind in ("ServiceAccount", "DaemonSet")]
+    parts = [object_of(objects, kind, "cotenant-enforcer") for kind in ("ServiceAccount", "DaemonSet")]
     rights = [o for o in objects if o["metadata"]["name"] == "cotenant-test" and o["kind"].startswith("Role")]
     parts[1]["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
     for body in (*parts, *rights):
         body["metadata"]["namespace"] = namespace
     rights[-1]["subjects"] = [{"kind": "User", "name": "helm-test", "apiGroup": "rbac.authorization.k8s.io"}]
     control_plane.kubectl("apply", "-f", "-", text=stream([*parts, *rights]))
-    _, _, code, _, _, *names = named(objects, "Pod", "cotenant-test")["spec"]["containers"][0]["command"]
+    _, _, code, _, _, *names = object_of(objects, "Pod", "cotenant-test")["spec"]["containers"][0]["command"]
     assert names == ["deployments/cotenant-manager", "daemonsets/cotenant-enforcer"]
 
     def helm_test(seconds: int, *names: str) -> str:
@@ -103,8 +103,8 @@ def test_helm_test_names_what_has_no_pods_and_a_label_lets_the_agents_pods_in(
         return done.stderr
 
     refused = "daemonsets/cotenant-enforcer: 1 pods desired, 0 available"
-    whole = wait_for("a DaemonSet that was seen", lambda: (why := helm_test(0, *names)) * (refused in why))
-    assert "deployments/cotenant-manager: does not exist" in whole
+    message = wait_for("a DaemonSet that was seen", lambda: (why := helm_test(0, *names)) * (refused in why))
+    assert "deployments/cotenant-manager: does not exist" in message
     events = "involvedObject.name=cotenant-enforcer,reason=FailedCreate"
     assert "violates PodSecurity" in control_plane.kubectl("get", "events", "-n", namespace, "--field-selector", events)
     control_plane.kubectl("label", "--overwrite", "namespace", namespace, f"{ENFORCE}=privileged")
@@ -148,7 +148,7 @@ def test_critical_pods_are_let_in_where_their_class_must_be_allowed_by_a_quota(t
     file = tmp_path / "admission.json"
     file.write_text(json.dumps({"apiVersion": ADMISSION_API, "kind": "AdmissionConfiguration", "plugins": [plugin]}))
     objects = rendered(values_of(frozenset({"enforcement"}), crds={"install": False}))
-    template = named(objects, "DaemonSet", "cotenant-enforcer")["spec"]["template"]["spec"]
+    template = object_of(objects, "DaemonSet", "cotenant-enforcer")["spec"]["template"]["spec"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent", "namespace": "cotenant"}, "spec": template}
     (tmp_path / "plane").mkdir()
     extra = {APISERVER: [f"--admission-control-config-file={file}"]}
@@ -163,9 +163,9 @@ def test_critical_pods_are_let_in_where_their_class_must_be_allowed_by_a_quota(t
             return ""
 
         plane.kubectl("create", "namespace", "cotenant")
-        plane.kubectl("apply", "-f", "-", text=stream([named(objects, "ServiceAccount", "cotenant-enforcer")]))
+        plane.kubectl("apply", "-f", "-", text=stream([object_of(objects, "ServiceAccount", "cotenant-enforcer")]))
         assert "insufficient quota to match these scopes" in refusal()
-        plane.kubectl("apply", "-f", "-", text=stream([named(objects, "ResourceQuota", "cotenant-critical-pods")]))
+        plane.kubectl("apply", "-f", "-", text=stream([object_of(objects, "ResourceQuota", "cotenant-critical-pods")]))
         wait_for("a pod that is let in", lambda: not refusal())
 
 
@@ -270,4 +270,4 @@ def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
     assert definitions <= set(live(plane, "crd"))
     # What stayed is taken up again.
     release(plane, "install", "cotenant", str(chart()), values=values)
-    assert named(list(live(plane, "persistentvolumeclaim").values()), "PersistentVolumeClaim", "cotenant-store")
+    assert object_of(list(live(plane, "persistentvolumeclaim").values()), "PersistentVolumeClaim", "cotenant-store")

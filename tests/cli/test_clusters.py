@@ -34,12 +34,12 @@ class ScannedClusters:
     url: str
     refusal: str
 
-    def run(self, *words: str, settings: str = "settings.yaml") -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, settings: str = "settings.yaml") -> subprocess.CompletedProcess[str]:
         variables = {**LEAN, "HOME": str(self.folder), "COTENANT_CONFIG": str(self.folder / settings)}
-        return cotenant(*words, variables=variables)
+        return cotenant(*arguments, variables=variables)
 
-    def rows(self, *words: str) -> list[dict[str, Any]]:
-        done = self.run(*words, "-o", "json")
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        done = self.run(*arguments, "-o", "json")
         assert done.returncode == 0, done.stderr
         return list(json.loads(done.stdout))
 
@@ -57,16 +57,16 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScannedCluste
     with Server(data) as server:
         common["profiler"]["prometheus"] = {"url": server.url}
         (folder / "plain.yaml").write_text(yaml.safe_dump(common))
-        scene = ScannedClusters(folder, server.url, "")
-        refused = scene.run("scan", "-q", settings="plain.yaml")
+        scanned_clusters = ScannedClusters(folder, server.url, "")
+        refused = scanned_clusters.run("scan", "-q", settings="plain.yaml")
         assert refused.returncode == 1
         declared = refused.stderr[refused.stderr.index("\nclusters:\n") + 1 :]
         (folder / "settings.yaml").write_text(yaml.safe_dump(common) + declared)
-        scene = ScannedClusters(folder, server.url, refused.stderr)
-        done = scene.run("scan", "--all-clusters", "-o", "json")
+        scanned_clusters = ScannedClusters(folder, server.url, refused.stderr)
+        done = scanned_clusters.run("scan", "--all-clusters", "-o", "json")
         assert done.returncode == 0, done.stderr
         assert {row["cluster"] for row in json.loads(done.stdout)} == {"lab", "prod"}
-        yield scene
+        yield scanned_clusters
 
 
 def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_do(clusters: ScannedClusters) -> None:
@@ -81,8 +81,8 @@ def test_two_clusters_that_nobody_told_apart_are_refused_with_the_settings_that_
 def test_a_second_cluster_is_not_added_to_the_history_of_the_first(clusters: ScannedClusters) -> None:
     store = (clusters.folder / "undeclared").as_uri()
 
-    def scanned(*words: str) -> subprocess.CompletedProcess[str]:
-        return clusters.run("scan", "-o", "json", "--store", store, *words, settings="plain.yaml")
+    def scanned(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return clusters.run("scan", "-o", "json", "--store", store, *arguments, settings="plain.yaml")
 
     first = scanned("--prometheus-label", "cluster=lab")
     assert first.returncode == 0, first.stderr
@@ -92,8 +92,8 @@ def test_a_second_cluster_is_not_added_to_the_history_of_the_first(clusters: Sca
     assert "another cluster than the history stored as default" in second.stderr
     assert "created at 2023-11-14 22:13:31 UTC, that of the history at 2023-11-14 22:13:23 UTC" in second.stderr
     assert json.loads(scanned("--offline").stdout) == json.loads(first.stdout)
-    named = scanned("--prometheus-label", "cluster=prod", "--cluster", "prod")
-    assert named.returncode == 0, named.stderr
+    prod_scan = scanned("--prometheus-label", "cluster=prod", "--cluster", "prod")
+    assert prod_scan.returncode == 0, prod_scan.stderr
     rows = clusters.rows("status", "--all-clusters", "--store", store)
     assert [row["cluster"] for row in rows] == ["default", "prod"]
 
@@ -107,22 +107,22 @@ def test_rows_of_all_clusters_are_those_of_each_with_its_name_in_front(clusters:
         assert [{k: v for k, v in row.items() if k != "cluster"} for row in every if row["cluster"] == name] == alone
 
 
-@pytest.mark.parametrize("words", [("get", "pods"), ("get", "reclaimable"), ("get", "forecast")])
+@pytest.mark.parametrize("arguments", [("get", "pods"), ("get", "reclaimable"), ("get", "forecast")])
 def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(
-    clusters: ScannedClusters, words: tuple[str, ...]
+    clusters: ScannedClusters, arguments: tuple[str, ...]
 ) -> None:
-    assert {row["cluster"] for row in clusters.rows(*words, "--all-clusters")} == set(SEEDS)
-    unnamed = clusters.run(*words)
+    assert {row["cluster"] for row in clusters.rows(*arguments, "--all-clusters")} == set(SEEDS)
+    unnamed = clusters.run(*arguments)
     assert unnamed.returncode == 2
     assert "several clusters: lab, prod" in unnamed.stderr
-    unknown = clusters.run(*words, "--cluster", "prd")
+    unknown = clusters.run(*arguments, "--cluster", "prd")
     assert unknown.returncode == 1
     assert "holds no cluster 'prd'" in unknown.stderr
     assert "Name one of lab, prod" in unknown.stderr
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         *(("get", table) for table in ("pods", "reclaimable", "forecast", "findings", "replicas")),
         ("recs", "list"),
@@ -131,14 +131,14 @@ def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(
     ],
 )
 def test_a_declared_cluster_that_was_never_scanned_is_named_beside_the_rows_of_the_others(
-    clusters: ScannedClusters, words: tuple[str, ...]
+    clusters: ScannedClusters, arguments: tuple[str, ...]
 ) -> None:
     declared = (clusters.folder / "settings.yaml").read_text()
     (clusters.folder / "never.yaml").write_text(f"{declared}  never: {{}}\n")
     note = "note: cluster never is left out: the store has no history of this cluster"
-    assert note in clusters.run(*words, "--all-clusters", settings="never.yaml").stderr.splitlines()
-    assert note not in clusters.run(*words, "--all-clusters").stderr
-    assert note not in clusters.run(*words, "--cluster", "lab", settings="never.yaml").stderr
+    assert note in clusters.run(*arguments, "--all-clusters", settings="never.yaml").stderr.splitlines()
+    assert note not in clusters.run(*arguments, "--all-clusters").stderr
+    assert note not in clusters.run(*arguments, "--cluster", "lab", settings="never.yaml").stderr
 
 
 def test_a_filter_takes_the_column_cluster_and_csv_has_it_first(clusters: ScannedClusters) -> None:
@@ -152,7 +152,7 @@ def test_a_workload_is_explained_in_every_cluster_that_has_it(clusters: ScannedC
     row = clusters.rows("recs", "list", "--cluster", "prod")[0]
     address = f"{row['namespace']}/{row['kind']}/{row['workload']}"
     explained = clusters.rows("explain", address, "--all-clusters")
-    assert "prod" in {one["cluster"] for one in explained}
+    assert "prod" in {explanation["cluster"] for explanation in explained}
     assert "cluster prod\n" in clusters.run("explain", address, "--all-clusters").stdout
 
 
@@ -198,17 +198,17 @@ def test_each_clusters_summary_goes_to_its_own_receiver(clusters: ScannedCluster
 
 
 def test_the_ledger_of_one_of_several_clusters_is_read_by_its_name(clusters: ScannedClusters) -> None:
-    for words in (("recs", "changes"), ("audit", "export")):
-        unnamed = clusters.run(*words)
+    for arguments in (("recs", "changes"), ("audit", "export")):
+        unnamed = clusters.run(*arguments)
         assert (unnamed.returncode, "several clusters: lab, prod" in unnamed.stderr) == (2, True)
-        assert clusters.rows(*words, "--cluster", "prod") == []
+        assert clusters.rows(*arguments, "--cluster", "prod") == []
     ledgers = clusters.folder / ".local" / "state" / "cotenant"
     assert [path.name for path in sorted(ledgers.glob("ledger*.db"))] == ["ledger-prod.db"]
 
 
 def test_a_node_is_asked_of_no_other_cluster_than_the_named_one(clusters: ScannedClusters) -> None:
-    for words in (("explain", "node", "n1", "--from-cluster"), ("explain", "node-slo", "n1")):
-        process = clusters.run(*words, "--cluster", "prod")
+    for arguments in (("explain", "node", "n1", "--from-cluster"), ("explain", "node-slo", "n1")):
+        process = clusters.run(*arguments, "--cluster", "prod")
         assert (process.returncode, "name no context for cluster prod" in process.stderr) == (2, True)
 
 

@@ -35,7 +35,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("backtest", "--origins", "1", "--baselines", "B1"),
         ("backtest", "--reclaim"),
@@ -43,33 +43,33 @@ def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     ],
 )
 def test_all_clusters_have_the_rows_of_each_and_one_without_enough_history_costs_its_own(
-    url: str, words: tuple[str, ...]
+    url: str, arguments: tuple[str, ...]
 ) -> None:
-    done = cotenant(*words, "--store", url, "--all-clusters", "-o", "json")
+    done = cotenant(*arguments, "--store", url, "--all-clusters", "-o", "json")
     assert done.returncode == 4, done.stderr
-    verb = "simulated" if words[0] == "simulate" else "back-tested"
+    verb = "simulated" if arguments[0] == "simulate" else "back-tested"
     assert f"partial: 1 of 3 clusters could not be {verb}: young" in done.stderr
     assert "error: cluster young: " in done.stderr
     assert "fix: " in done.stderr
     together = rows(done)
     assert {next(iter(row)) for row in together} <= {"cluster"}
     for name in ("east", "west"):
-        alone = cotenant(*words, "--store", url, "--cluster", name, "-o", "json")
+        alone = cotenant(*arguments, "--store", url, "--cluster", name, "-o", "json")
         assert alone.returncode == 0, alone.stderr
         own = [
             {key: value for key, value in row.items() if key != "cluster"} for row in together if row["cluster"] == name
         ]
         assert own == rows(alone)
-    unnamed = cotenant(*words, "--store", url)
+    unnamed = cotenant(*arguments, "--store", url)
     assert (unnamed.returncode, "contains several clusters: east, west, young" in unnamed.stderr) == (2, True)
 
 
 def test_what_the_pages_show_is_kept_with_each_cluster(url: str) -> None:
-    for words in (
+    for arguments in (
         ("backtest", "--origins", "1", "--baselines", "B1"),
         ("simulate", "--trace", "stored", "--risk", "1"),
     ):
-        assert cotenant(*words, "--store", url, "--all-clusters", "-q").returncode == 4
+        assert cotenant(*arguments, "--store", url, "--all-clusters", "-q").returncode == 4
     for name in ("east", "west"):
         report = Store(url, name).read_document(BACKTEST, BacktestReport)
         assert report is not None and name in report.title
@@ -86,18 +86,18 @@ def test_where_no_cluster_has_enough_history_each_says_so_once(url: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "document"),
+    ("arguments", "document"),
     [
         (("backtest", "--origins", "1", "--baselines", "B1"), BACKTEST),
         (("simulate", "--trace", "stored", "--policy", "cotenant", "--risk", "1"), WHAT_IF),
     ],
 )
 def test_a_store_that_takes_no_report_costs_no_row(
-    url: str, tmp_path: Path, words: tuple[str, ...], document: str
+    url: str, tmp_path: Path, arguments: tuple[str, ...], document: str
 ) -> None:
     copytree(Path(url.removeprefix("file://")) / "east", tmp_path / "east", ignore=ignore_patterns("results"))
     (tmp_path / "east" / "results" / f"{document}.json").mkdir(parents=True)  # a file cannot take its place
-    done = cotenant(*words, "--store", tmp_path.as_uri(), "-o", "json", "-q")
+    done = cotenant(*arguments, "--store", tmp_path.as_uri(), "-o", "json", "-q")
     assert done.returncode == 1
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
@@ -105,7 +105,7 @@ def test_a_store_that_takes_no_report_costs_no_row(
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("arguments", "text"),
     [
         (("backtest", "-o", "html"), "-o html writes the report of a single cluster"),
         (("simulate", "--trace", "stored", "--report", "r.html"), "--report covers a single cluster"),
@@ -113,8 +113,8 @@ def test_a_store_that_takes_no_report_costs_no_row(
         (("backtest", "--cluster", "east"), "--cluster east and --all-clusters exclude each other"),
     ],
 )
-def test_what_is_of_one_cluster_says_so(url: str, words: tuple[str, ...], text: str) -> None:
-    done = cotenant(*words, "--all-clusters", *(() if words == ("simulate",) else ("--store", url)))
+def test_what_is_of_one_cluster_says_so(url: str, arguments: tuple[str, ...], text: str) -> None:
+    done = cotenant(*arguments, "--all-clusters", *(() if arguments == ("simulate",) else ("--store", url)))
     assert (done.returncode, text in done.stderr) == (2, True), done.stderr
 
 
@@ -122,8 +122,8 @@ def test_settings_of_several_clusters_do_not_ask_whose_a_synthetic_one_is(tmp_pa
     config = tmp_path / "settings.yaml"
     config.write_text("clusters: {east: {}, west: {}}\n")
     variables = {"COTENANT_CONFIG": str(config)}
-    words = ("simulate", "--nodes", "2", "--pods", "10", "--days", "2", "--policy", "none", "-q")
-    done = cotenant(*words, variables=variables)
+    arguments = ("simulate", "--nodes", "2", "--pods", "10", "--days", "2", "--policy", "none", "-q")
+    done = cotenant(*arguments, variables=variables)
     assert done.returncode == 0, done.stderr
-    named = cotenant("get", "pods", variables=variables)
-    assert "fix: Name one: --cluster NAME, or all: --all-clusters." in named.stderr
+    get_pods = cotenant("get", "pods", variables=variables)
+    assert "fix: Name one: --cluster NAME, or all: --all-clusters." in get_pods.stderr

@@ -31,18 +31,18 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return results(tmp_path_factory.mktemp("store"), spec=WEEK).store.url
 
 
-def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return command_line.cotenant(*words, variables=LEAN)
+def cotenant(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command_line.cotenant(*arguments, variables=LEAN)
 
 
 @cache
-def rows(url: str, output: str, *words: str) -> list[dict[str, Any]]:
-    done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *words)
+def rows(url: str, output: str, *arguments: str) -> list[dict[str, Any]]:
+    done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *arguments)
     assert done.returncode == 0, done.stderr
     if output == "csv":
         return list(csv.DictReader(io.StringIO(done.stdout)))
-    found: list[dict[str, Any]] = json.loads(done.stdout) if output == "json" else yaml.safe_load(done.stdout)
-    return found
+    document_rows: list[dict[str, Any]] = json.loads(done.stdout) if output == "json" else yaml.safe_load(done.stdout)
+    return document_rows
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_the_demo_prints_its_summary_and_leaves_its_history_in_the_cache_alone(t
     assert done.returncode == 0, done.stderr
     overview = json.loads(done.stdout)
     assert (overview["nodes"], overview["workloads"], overview["demo"]) == (1, 12, True)
-    assert [left.name for left in tmp_path.iterdir()] == [".cache"]
+    assert [path.name for path in tmp_path.iterdir()] == [".cache"]
 
 
 def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ def test_bash_completes_commands_names_of_the_last_scan_and_settings(bash: int, 
 
 def completed(environment: dict[str, str], line: str) -> list[str]:
     """What bash's function is told for a line, its last word incomplete."""
-    words = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    variables = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     command = [sys.executable, "-c", ENTRY]
     return subprocess.run(
-        command, env=environment | words, capture_output=True, text=True, timeout=60, check=True
+        command, env=environment | variables, capture_output=True, text=True, timeout=60, check=True
     ).stdout.split()
 
 

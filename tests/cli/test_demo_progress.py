@@ -28,9 +28,9 @@ class Stages(LineProgress):
     def stage(self, name: str, total: int) -> None:
         self.names.append(f"{name} {total}")
 
-    def expect(self, done_ratio: float, left: str) -> None:
+    def expect(self, done_ratio: float, left_text: str) -> None:
         assert 0.0 <= done_ratio <= 1.0
-        self.left.append(left)
+        self.left.append(left_text)
 
 
 class Dashboard(BaseHTTPRequestHandler):
@@ -55,11 +55,11 @@ def test_the_address_shows_the_stage_until_the_dashboard_takes_it_over(listener:
     progress = page.following(terminal, WHOLE_SIZE)
     progress.stage("Forecasts <8>", 8)
     progress.advance(3)
-    answer = requests.get(url, timeout=30)
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
-    assert "Forecasts &lt;8&gt;: 3 of 8" in answer.text and 'http-equiv="refresh"' in answer.text
+    response = requests.get(url, timeout=30)
+    assert (response.status_code, response.headers["Retry-After"]) == (503, "1")
+    assert "Forecasts &lt;8&gt;: 3 of 8" in response.text and 'http-equiv="refresh"' in response.text
     assert terminal.names == ["Forecasts <8> 8"] and terminal.left[-1].endswith(" s")
-    assert "<progress value=" in answer.text and "left; the dashboard appears here by itself" in answer.text
+    assert "<progress value=" in response.text and "left; the dashboard appears here by itself" in response.text
     page.stop()
     following = HTTPServer(listener.getsockname(), Dashboard, bind_and_activate=False)
     following.socket.close()
@@ -83,8 +83,8 @@ def test_an_error_while_the_cluster_is_made_ends_the_page_and_stays_an_error(lis
 
 
 def test_the_time_left_is_there_from_the_first_second_and_follows_the_speed_of_the_machine() -> None:
-    whole = sum(STAGE_SECONDS.values())  # 47 s
-    assert (MakingTime().left_seconds(0.0), MakingTime().done_ratio(0.0)) == (whole, 0.0)
+    total_seconds = sum(STAGE_SECONDS.values())  # 47 s
+    assert (MakingTime().left_seconds(0.0), MakingTime().done_ratio(0.0)) == (total_seconds, 0.0)
     # Programs are read for 9 s, and the first stage takes 32 s in place of 4: (10 + 32) / (10 + 4) = 3 times as long.
     slow = MakingTime().stage("Generate cluster", 1, 9.0).stage("Store history", 16, 41.0)
     assert slow.left_seconds(41.0) == pytest.approx(3 * 43.0)
@@ -96,7 +96,7 @@ def test_the_time_left_is_there_from_the_first_second_and_follows_the_speed_of_t
     # 97 s after a stage of 8 s began: (10 + 136) / (10 + 46.6) times as long, for the 0.4 s that are left.
     assert last.left_seconds(136.0) == pytest.approx(0.4 * 146 / 56.6)
     # A demo that was kept is copied in 2 s and started in 8 s; nothing before them counts as done or as left.
-    kept = MakingTime().stage(COPY_STAGE, 1, 3.0)
-    assert (kept.left_seconds(3.0), kept.done_ratio(3.0)) == (10.0, 0.0)
+    making_time = MakingTime().stage(COPY_STAGE, 1, 3.0)
+    assert (making_time.left_seconds(3.0), making_time.done_ratio(3.0)) == (10.0, 0.0)
     # A demo of half the workloads takes half the time.
-    assert MakingTime(WHOLE_SIZE / 2).left_seconds(0.0) == pytest.approx(whole / 2)
+    assert MakingTime(WHOLE_SIZE / 2).left_seconds(0.0) == pytest.approx(total_seconds / 2)

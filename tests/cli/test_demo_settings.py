@@ -23,14 +23,14 @@ def test_commands_beside_the_demo_read_its_history_with_its_own_settings(tmp_pat
     inventory = generate(SyntheticSpec(nodes=2, workloads=4, days=1)).inventory
     usual = Settings()
     prices = replace(usual.recommender.prices, per_core_hour=0.5)
-    given = replace(
+    settings = replace(
         usual,
         profiler=replace(usual.profiler, window_days=28),  # as `cotenant demo --days 28`
         recommender=replace(usual.recommender, prices=prices),
     )
     story = DemoScenario(inventory, RunResults(inventory.time_seconds), NOTHING)
     store = Store((tmp_path / "store").as_uri(), "demo")
-    with DemoCluster(story, given, tmp_path) as cluster:
+    with DemoCluster(story, settings, tmp_path) as cluster:
         written = load(Settings(), write_config(cluster, store, tmp_path), {}, {}).settings
         for name in OF_RESULTS:
             assert getattr(written, name) == getattr(cluster.settings, name), name

@@ -56,7 +56,7 @@ def _said(process: subprocess.Popen[bytes], log: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("workload", "code", "said"),
+    ("workload", "code", "phrase"),
     [
         ("pay/checkout", 0, "the API server would accept the change"),
         ("feed/rank", 0, "the API server would accept the change"),
@@ -64,11 +64,11 @@ def _said(process: subprocess.Popen[bytes], log: Path) -> str:
     ],
 )
 def test_a_workload_of_the_tour_comes_out_of_its_guardrails_as_the_tour_says(
-    config: str, workload: str, code: int, said: str
+    config: str, workload: str, code: int, phrase: str
 ) -> None:
     env = {**os.environ, "COTENANT_CONFIG": config}
     done = subprocess.run([COTENANT, "recs", "apply", workload], env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert (done.returncode, phrase in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
     assert "no setting any more" not in done.stderr, "the demo's own settings file names no constant"
 
 

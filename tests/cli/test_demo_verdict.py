@@ -63,10 +63,10 @@ def test_changes_are_verified_by_the_demos_measures_and_the_harmful_one_is_rolle
         wait_for("both verdicts", lambda: states() == expected, 120)
         # It is said once the step that rolled it back has ended, a moment after the ledger has it.
         wait_for("the news", lambda: [harmful.name in text for text in cluster.course.told()] == [True])
-        words = {change_status.change.name: change_status.words for change_status in service.changes(ADMIN)}
+        change_words = {change_status.change.name: change_status.words for change_status in service.changes(ADMIN)}
         with closing(Ledger(Path(cluster.settings.actions.ledger), reading=True)) as ledger:
             regressed = [row.body for row in ledger.entries() if row.event == "regressed"]
     assert len(regressed) == 1 and Measure.LATENCY in regressed[0]
     # The demo has no query of failed requests.
     measured = [measure for measure in Measure if measure is not Measure.ERRORS]
-    assert all(measure in words[harmless.name] for measure in measured)
+    assert all(measure in change_words[harmless.name] for measure in measured)

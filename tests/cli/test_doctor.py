@@ -97,9 +97,9 @@ def test_wrong_settings_end_the_examination_with_code_1(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_fails(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = invoke("--store", f"file://{tmp_path}/file/inside", "-o", "json", home=tmp_path)
-    found = next(f for f in json.loads(result.stdout) if f["probe"] == "store")
+    finding = next(f for f in json.loads(result.stdout) if f["probe"] == "store")
     assert result.exit_code == 1
-    assert (found["state"], found["found"]) == ("failed", f"{tmp_path}/file cannot be written: Not a directory")
+    assert (finding["state"], finding["found"]) == ("failed", f"{tmp_path}/file cannot be written: Not a directory")
 
 
 # ---- a probe
@@ -242,20 +242,20 @@ def answering() -> Iterator[Callable[[int, bytes], str]]:
 
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("data", "names", "said"),
+    ("data", "names", "phrase"),
     [
         ({"resultType": "matrix", "result": []}, ["up"], "CPU usage is unknown"),
         ({"resultType": "matrix", "result": []}, sorted(NEEDED), "no series of container_cpu_usage_seconds_total has"),
     ],
 )
-def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, names: list[str], said: str) -> None:
+def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, names: list[str], phrase: str) -> None:
     server = ApiServer(None, None)
     prometheus = "/api/v1/namespaces/mon/services/prom/proxy"  # where questions are GETs, which the server answers
     server.objects[f"{prometheus}/api/v1/label/__name__/values"] = {"status": "success", "data": names}
     server.objects[f"{prometheus}/api/v1/query_range"] = {"status": "success", "data": data}
     findings = list(metrics.probes(profiler(server.url + prometheus), FixedClock(NOON)))
     server.stop()
-    assert [f.found for f in findings if f.fatal and said in f.found]
+    assert [f.found for f in findings if f.fatal and phrase in f.found]
     assert [f.probe for f in findings if f.state is ProbeState.OK and f.required] in (
         ["prometheus"],
         ["prometheus", "prometheus metrics"],
@@ -263,7 +263,7 @@ def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, nam
 
 
 @pytest.mark.parametrize(
-    ("code", "body", "said", "fix"),
+    ("code", "body", "phrase", "fix"),
     [
         (401, b"", "answered 401", "Give credentials"),
         (403, b"", "answered 403", "Give credentials"),
@@ -277,11 +277,11 @@ def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, nam
     ],
 )
 def test_a_source_that_gives_nothing_is_the_last_finding(
-    answering: Callable[[int, bytes], str], code: int, body: bytes, said: str, fix: str
+    answering: Callable[[int, bytes], str], code: int, body: bytes, phrase: str, fix: str
 ) -> None:
     (finding,) = metrics.probes(profiler(answering(code, body)), FixedClock(NOON))
     assert finding.fatal
-    assert said in finding.found
+    assert phrase in finding.found
     assert fix in finding.fix
 
 
@@ -292,10 +292,10 @@ def test_a_doctor_asks_with_the_credentials_of_a_scan(tmp_path: Path) -> None:
     token = tmp_path / "token"
     for word, text in (("wrong", "answered 401"), ("right", "answered 404")):
         token.write_text(word)
-        for given in (("--bearer-token-file", str(token)), ("--header", f"Authorization: Bearer {word}")):
-            result = invoke("--prometheus", server.url, *given, "-o", "json", home=tmp_path)
-            found = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
-            assert (result.exit_code, text in found["found"]) == (1, True), found
+        for credentials in (("--bearer-token-file", str(token)), ("--header", f"Authorization: Bearer {word}")):
+            result = invoke("--prometheus", server.url, *credentials, "-o", "json", home=tmp_path)
+            finding = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
+            assert (result.exit_code, text in finding["found"]) == (1, True), finding
     server.stop()
 
 
@@ -330,10 +330,10 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
         findings = list(metrics.probes(profiler(url), FixedClock(NOON - 300)))
         with FaultProxy(url) as proxy:
             proxy.fault = lambda _, query: "429" if "rate(" in query else None
-            found = metrics.probes(profiler(proxy.url), FixedClock(NOON - 300))
-            refused = next(f for f in found if f.probe == "prometheus usage")
+            probe_findings = metrics.probes(profiler(proxy.url), FixedClock(NOON - 300))
+            refused = next(f for f in probe_findings if f.probe == "prometheus usage")
         (elsewhere, *_) = metrics.probes(profiler(url), FixedClock(NOON + 15 * DAY_SECONDS))
-    reached, present, interval, newest, named, usage, span = findings
+    reached, present, interval, newest, clusters_finding, usage, span = findings
     assert reached.state is ProbeState.OK
     assert present.state is ProbeState.OK, present.found
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
@@ -344,5 +344,5 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     assert "429" in refused.found
     assert "in_flight" in refused.fix
     assert newest.state is ProbeState.OK, newest.found
-    assert named.state is ProbeState.OK, named.found
+    assert clusters_finding.state is ProbeState.OK, clusters_finding.found
     assert elsewhere.fatal, "fifteen days later the window of a scan is empty"

@@ -83,7 +83,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
 @pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "faults"),
     [
         (None, []),
         ({"colocation-config": '{"enable": true}'}, []),
@@ -98,13 +98,13 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     ],
 )
 def test_what_is_wrong_in_the_configuration_of_colocation_is_named(
-    api: ApiServer, settings: KubeSettings, data: dict[str, str] | None, words: list[str]
+    api: ApiServer, settings: KubeSettings, data: dict[str, str] | None, faults: list[str]
 ) -> None:
     api.objects[CONFIGURATION] = {"metadata": {"name": "slo-controller-config"}, "data": data}
-    found = [finding for finding in cluster.probes(settings) if finding.probe == "colocation configuration"]
-    assert [finding.state for finding in found] == ([ProbeState.WARNING] if words else [])
-    for finding in found:
-        assert all(word in finding.found for word in words)
+    warnings = [finding for finding in cluster.probes(settings) if finding.probe == "colocation configuration"]
+    assert [finding.state for finding in warnings] == ([ProbeState.WARNING] if faults else [])
+    for finding in warnings:
+        assert all(word in finding.found for word in faults)
         assert "cotenant config check slo-config" in finding.fix
 
 
@@ -121,9 +121,9 @@ def test_objects_that_the_manager_leaves_out_are_named_with_their_reasons(
         assert isinstance(intent, Apply)
         api.objects[STATUS] = {"metadata": {"name": "cotenant-status"}, "data": intent.body["data"]}
         board.sent([Outcome(intent)])
-        found = [finding for finding in cluster.probes(settings) if finding.probe == "objects left out"]
-        assert [finding.state for finding in found] == ([ProbeState.WARNING] if objects else [])
-        assert all("1 object is left out: pods/shop/web-0: the program stood still" in f.found for f in found)
+        left_out = [finding for finding in cluster.probes(settings) if finding.probe == "objects left out"]
+        assert [finding.state for finding in left_out] == ([ProbeState.WARNING] if objects else [])
+        assert all("1 object is left out: pods/shop/web-0: the program stood still" in f.found for f in left_out)
 
 
 @pytest.mark.server
@@ -191,8 +191,8 @@ def test_pods_that_were_created_without_the_profile_that_selects_them_are_named(
     assert (finding.probe, finding.state) == ("pods without their profile", ProbeState.WARNING)
     assert "not called for jobs/missed (profile spark): these pods" in finding.found
     assert "rollout restart" in finding.fix
-    kept: Any = api.objects[reclaimed.PODS]
-    api.objects[reclaimed.PODS] = kept[1:]
+    pods: Any = api.objects[reclaimed.PODS]
+    api.objects[reclaimed.PODS] = pods[1:]
     *_, finding = cluster.probes(settings)
     assert finding.state is ProbeState.OK
 
@@ -208,10 +208,10 @@ def test_the_prometheus_that_a_scan_would_find_is_tried(api: ApiServer, settings
     api.objects["/api/v1/services"] = [{"metadata": metadata, "spec": {"ports": [{"name": "web", "port": 9090}]}}]
     api.forbidden = {"/api/v1/namespaces/mon/services/prom:9090/proxy/api/v1/label/__name__/values"}
     result = invoke("--kubeconfig", settings.kubeconfig, "-o", "json", home=tmp_path)
-    found = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
-    assert (result.exit_code, found["state"]) == (1, "failed")
-    assert "answered 403" in found["found"]
-    assert "services/proxy" in found["fix"]
+    finding = next(f for f in json.loads(result.stdout) if f["probe"] == "prometheus")
+    assert (result.exit_code, finding["state"]) == (1, "failed")
+    assert "answered 403" in finding["found"]
+    assert "services/proxy" in finding["fix"]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ NOW = 1_795_089_600
 
 
 @pytest.mark.parametrize(
-    ("seconds_ago", "sources", "state", "said"),
+    ("seconds_ago", "sources", "state", "phrase"),
     [
         (60.0, {NodeSource.KUBELET: 3}, ProbeState.OK, "first recommendations from"),
         (60.0, {NodeSource.KUBELET: 2, NodeSource.NONE: 1}, ProbeState.WARNING, "node n: the kubelet answers 403"),
@@ -25,7 +25,7 @@ NOW = 1_795_089_600
     ],
 )
 def test_a_recorder_is_described_with_its_sources_and_what_it_lacks(
-    tmp_path: Path, seconds_ago: float, sources: dict[NodeSource, int], state: ProbeState, said: str
+    tmp_path: Path, seconds_ago: float, sources: dict[NodeSource, int], state: ProbeState, phrase: str
 ) -> None:
     why = {"n": "the kubelet answers 403"} if NodeSource.NONE in sources else {}
     written = NOW - seconds_ago
@@ -35,7 +35,7 @@ def test_a_recorder_is_described_with_its_sources_and_what_it_lacks(
     outcome = storage.recordings(tmp_path.as_uri(), NOW)
 
     assert outcome.state is state
-    assert "c: record" in outcome.found and said in outcome.found
+    assert "c: record" in outcome.found and phrase in outcome.found
     assert bool(outcome.fix) is (state is not ProbeState.OK)
 
 

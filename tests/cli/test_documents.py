@@ -28,10 +28,10 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-@pytest.mark.parametrize("words", [("config", "convert", "reservation"), ("config", "check", "slo-config")])
-def test_what_is_no_yaml_is_said_to_be_none(file: Path, text: str, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("arguments", [("config", "convert", "reservation"), ("config", "check", "slo-config")])
+def test_what_is_no_yaml_is_said_to_be_none(file: Path, text: str, arguments: tuple[str, ...]) -> None:
     file.write_text(text)
-    done = CliRunner().invoke(root, [*words, str(file)])
+    done = CliRunner().invoke(root, [*arguments, str(file)])
     assert done.exit_code == 2
     assert f"{file} is not YAML" in done.stderr
     with pytest.raises(UsageError, match="is not YAML"):
@@ -62,8 +62,8 @@ TEMPLATE = f"spec: {{template: {{{META}, {SPEC}}}}}"
 def test_the_pod_of_a_manifest_is_found_where_its_kind_keeps_it(file: Path, text: str) -> None:
     file.write_text(text)
     template = template_of(file, "shop")
-    named = {"name": "web", "namespace": "pay"} if "Deployment" in text else {"name": "", "namespace": "shop"}
-    assert template["metadata"] == {**named, "labels": {"app": "web"}}
+    metadata = {"name": "web", "namespace": "pay"} if "Deployment" in text else {"name": "", "namespace": "shop"}
+    assert template["metadata"] == {**metadata, "labels": {"app": "web"}}
     assert template["spec"] == {"containers": [{"name": "web"}]}
 
 

@@ -102,15 +102,15 @@ def node(control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes) -> 
 
 
 def test_a_live_node_is_explained_from_its_objects(control_plane: ControlPlane, namespace: str, node: str) -> None:
-    words = ("--set", f"manager.namespace={namespace}", "--set", f"kube.kubeconfig={control_plane.admin_kubeconfig}")
-    done = cotenant(*words, "explain", "node", node, "--from-cluster")
+    options = ("--set", f"manager.namespace={namespace}", "--set", f"kube.kubeconfig={control_plane.admin_kubeconfig}")
+    done = cotenant(*options, "explain", "node", node, "--from-cluster")
     assert done.returncode == 0, done.stderr
     assert "max(100000 - 35000 - 7000 - 33000, 0) = 25000 millicores" in done.stdout
     assert "cpuReclaimThresholdPercent = 65, from ConfigMap colocation-config" in done.stdout
     elsewhere = ("--set", "manager.namespace=default", "--set", f"kube.kubeconfig={control_plane.admin_kubeconfig}")
     off = json.loads(cotenant(*elsewhere, "explain", "node", node, "--from-cluster", "-o", "json").stdout)
     assert {a["reason"] for a in off["amounts"]} == {"colocation-off"}
-    missing = cotenant(*words, "explain", "node", "no-such-node", "--from-cluster")
+    missing = cotenant(*options, "explain", "node", "no-such-node", "--from-cluster")
     assert missing.returncode == 1 and "no node is named no-such-node" in missing.stderr
 
 
@@ -140,8 +140,8 @@ def test_amounts_are_written_once_and_withdrawn_on_a_real_server(
     # 25,000 less the other scheduler's 1,000; what stood there before is untouched
     assert live["status"]["allocatable"][BATCH_CPU] == live["status"]["capacity"][BATCH_CPU] == "24k"
     assert live["status"]["capacity"]["cpu"] == "100"
-    kept = json.loads(live["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
-    assert kept["resources"][BATCH_CPU] == "25000"
+    origin = json.loads(live["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
+    assert origin["resources"][BATCH_CPU] == "25000"
     assert intents(node_inputs(client, node, namespace)) == []
     # 16 minutes without a report: the keys go, and stay gone
     (removal,) = intents(node_inputs(client, node, namespace), later=960)

@@ -79,10 +79,12 @@ def installed(plane: ControlPlane, api: Api) -> Api:
     return api
 
 
-def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> tuple[int, dict[str, dict[str, str]], str]:
+def run(
+    plane: ControlPlane, *arguments: str, kubeconfig: Path | None = None
+) -> tuple[int, dict[str, dict[str, str]], str]:
     """(exit code, rows by object, what was said) of a command."""
     done = CliRunner().invoke(
-        main.root, [*words, "--kubeconfig", str(kubeconfig or plane.admin_kubeconfig), "-o", "json"]
+        main.root, [*arguments, "--kubeconfig", str(kubeconfig or plane.admin_kubeconfig), "-o", "json"]
     )
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     rows = json.loads(done.stdout) if done.stdout.startswith("[") else []
@@ -91,10 +93,10 @@ def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> tup
 
 def versions(api: Api) -> dict[str, str]:
     """Version of everything that is labelled as ours; its generation, where controllers write a status into it."""
-    found = {p: api.items(p, labelSelector=OURS) for p in LABELLED}
+    by_path = {p: api.items(p, labelSelector=OURS) for p in LABELLED}
     return {
         f"{p}/{o['metadata']['name']}": str(o["metadata"].get("generation") or o["metadata"]["resourceVersion"])
-        for p, items in found.items()
+        for p, items in by_path.items()
         for o in items
     }
 
@@ -123,13 +125,13 @@ def store(api: Api, body: dict[str, Any]) -> dict[str, Any]:
     """Apply an object, strictly, and its status where that is written apart; the object as it is then."""
     path = f"{collection(body['kind'])}/{body['metadata']['name']}"
     query = {"fieldManager": "test", "force": "true", "fieldValidation": "Strict"}
-    kept = api.patch(path, body, "apply", **query)
+    stored = api.patch(path, body, "apply", **query)
     if has_status(body["kind"]) and "status" in body:
         part = {key: body[key] for key in ("apiVersion", "kind", "status")} | {
             "metadata": {"name": body["metadata"]["name"]}
         }
-        kept = api.patch(f"{path}/status", part, "apply", **query)
-    return kept
+        stored = api.patch(f"{path}/status", part, "apply", **query)
+    return stored
 
 
 def changed(kind: str, path: str, value: Any) -> dict[str, Any]:
@@ -169,11 +171,11 @@ def test_an_installation_is_shown_first_then_done_and_done_again_changes_nothing
 
 
 def test_the_node_agent_is_installed_when_asked_for_and_again_changes_nothing(plane: ControlPlane, api: Api) -> None:
-    words = ("--components", "priority-classes", "--enforcer", "--apply")
-    assert run(plane, "install", *words)[0] == 0
+    arguments = ("--components", "priority-classes", "--enforcer", "--apply")
+    assert run(plane, "install", *arguments)[0] == 0
     daemon = "/apis/apps/v1/namespaces/cotenant/daemonsets/cotenant-enforcer"
     assert api.exists(daemon)
-    assert {row["state"] for row in run(plane, "install", *words)[1].values()} == {"unchanged"}
+    assert {row["state"] for row in run(plane, "install", *arguments)[1].values()} == {"unchanged"}
     assert run(plane, "uninstall", "--components", "enforcer", "--yes")[0] == 0
     assert not api.exists(daemon)
 
@@ -211,8 +213,8 @@ def test_somebody_elses_definition_is_left_alone_and_what_it_lacks_is_said(plane
     assert "lacks fields that cotenant needs" in text
     assert installed.get(f"{CRDS}/{name}")["spec"] == before
     assert installed.exists(f"{CRDS}/{DEFINITIONS['NodeMetric']['metadata']['name']}")
-    _, gone, _ = run(plane, "uninstall", "--components", "crds", "--crds", "--yes")
-    assert gone[f"customresourcedefinitions/{name}"]["state"] == "foreign"
+    _, removed, _ = run(plane, "uninstall", "--components", "crds", "--crds", "--yes")
+    assert removed[f"customresourcedefinitions/{name}"]["state"] == "foreign"
     assert [c["metadata"]["name"] for c in installed.items(CRDS)] == [name]
     installed.delete(f"{CRDS}/{name}")
 
@@ -253,9 +255,9 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     assert rows["nodes/n1"]["state"] == "give back"
     status = installed.get("/api/v1/nodes/n1")["status"]
     assert {key: status.get(key) for key in amounts} == amounts
-    kept = {f"{CRDS}/nodemetrics.slo.koordinator.sh", "/api/v1/namespaces/koordinator-system"}
-    kept |= {"/api/v1/persistentvolumeclaims/cotenant-store", "/api/v1/namespaces/cotenant"}  # the history stays
-    assert set(versions(installed)) == kept
+    staying = {f"{CRDS}/nodemetrics.slo.koordinator.sh", "/api/v1/namespaces/koordinator-system"}
+    staying |= {"/api/v1/persistentvolumeclaims/cotenant-store", "/api/v1/namespaces/cotenant"}  # the history stays
+    assert set(versions(installed)) == staying
 
     maps = "/api/v1/namespaces/koordinator-system/configmaps"
     installed.delete(f"{maps}/slo-controller-config")
@@ -288,8 +290,8 @@ def test_every_definition_is_established_and_structural(installed: Api) -> None:
 
 def test_no_definition_makes_the_server_warn(plane: ControlPlane, installed: Api) -> None:
     """kubectl turns a warning into a failure here."""
-    words = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--warnings-as-errors")
-    texts = plane.kubectl(*words, "-f", str(ROOT / "deploy" / "crds")).splitlines()
+    arguments = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--warnings-as-errors")
+    texts = plane.kubectl(*arguments, "-f", str(ROOT / "deploy" / "crds")).splitlines()
     assert len(texts) == len(DEFINITIONS)
     assert all(line.endswith("serverside-applied (server dry run)") for line in texts)
 
@@ -345,7 +347,7 @@ WINDOW = {"start": "2026-11-20T12:00:00Z", "end": "2026-11-20T13:00:00Z"}
 
 
 @pytest.mark.parametrize(
-    ("kind", "path", "value", "words"),
+    ("kind", "path", "value", "phrase"),
     [
         ("NodeSLO", "spec.resourceUsedThresholdWithBE.memoryEvictLowerPercent", 70, "must be below memoryEvict"),
         ("NodeSLO", "spec.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent", 101, "less than or equal to 100"),
@@ -382,10 +384,10 @@ WINDOW = {"start": "2026-11-20T12:00:00Z", "end": "2026-11-20T13:00:00Z"}
         ("ReservationPlan", "spec.approval.by", None, "needs the name of who approves"),
     ],
 )  # fmt: skip
-def test_nonsense_is_refused_in_words(installed: Api, kind: str, path: str, value: Any, words: str) -> None:
+def test_nonsense_is_refused_in_words(installed: Api, kind: str, path: str, value: Any, phrase: str) -> None:
     with pytest.raises(ApiError) as caught:
         store(installed, changed(kind, path, value))
-    assert words in str(caught.value)
+    assert phrase in str(caught.value)
 
 
 def test_source_and_owner_of_a_plan_stay(installed: Api) -> None:
@@ -480,11 +482,11 @@ def can(api: Api, right: tuple[str, str, str, str, str, str]) -> bool:
     """What `kubectl auth can-i` asks, of a component's account."""
     who, verb, group, resource, namespace, name = right
     kind, _, subresource = resource.partition("/")
-    asked = {"verb": verb, "group": group, "resource": kind, "subresource": subresource}
+    attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource}
     user = {"user": f"system:serviceaccount:cotenant:{who}", "groups": ["system:authenticated"]}
-    spec = {**user, "resourceAttributes": asked | {"namespace": namespace, "name": name}}
-    answer = api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
-    return bool(answer["status"]["allowed"])
+    spec = {**user, "resourceAttributes": attributes | {"namespace": namespace, "name": name}}
+    response = api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+    return bool(response["status"]["allowed"])
 
 
 def test_components_may_what_they_need_and_nothing_dangerous(installed: Api) -> None:

@@ -124,17 +124,17 @@ VALUES = st.recursive(
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))
-def test_two_values_differ_exactly_when_a_path_does(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_two_values_differ_exactly_when_a_path_does(first: dict[str, Any], other: dict[str, Any]) -> None:
     def without_null(value: Any) -> Any:
         """An absent key and a null are the same to the API server."""
         if isinstance(value, dict):
             return {k: without_null(v) for k, v in value.items() if v is not None}
         return [without_null(v) for v in value] if isinstance(value, list) else value
 
-    assert list(differences(one, one)) == []
-    paths = list(differences(one, other))
-    assert (paths == []) == (without_null(one) == without_null(other))
-    assert sorted(paths) == sorted(differences(other, one))
+    assert list(differences(first, first)) == []
+    paths = list(differences(first, other))
+    assert (paths == []) == (without_null(first) == without_null(other))
+    assert sorted(paths) == sorted(differences(other, first))
 
 
 def test_what_the_server_keeps_about_an_object_is_no_difference() -> None:
@@ -163,7 +163,7 @@ SETTINGS, JOB = "ConfigMap/cotenant-settings", "CronJob/cotenant-scan"
 
 
 @pytest.mark.parametrize(
-    ("components", "installed", "is_default", "kept"),
+    ("components", "installed", "is_default", "staying"),
     [
         (DEFAULT, NOTHING, True, {*MEASURING, SETTINGS, JOB}),
         (DEFAULT, RECORDED, True, {*MEASURING, SETTINGS, JOB}),
@@ -179,13 +179,13 @@ SETTINGS, JOB = "ConfigMap/cotenant-settings", "CronJob/cotenant-scan"
     ],
 )
 def test_an_installation_switches_off_nothing_that_runs_and_adds_no_second_writer(
-    components: tuple[str, ...], installed: InstalledParts, is_default: bool, kept: set[str]
+    components: tuple[str, ...], installed: InstalledParts, is_default: bool, staying: set[str]
 ) -> None:
     shipped = manifests_beside(components, installed, is_default=is_default)
 
     names = {f"{m.kind}/{m.address.name}" for m in shipped}
     pods = {"Deployment/cotenant-recorder": "recorder", "Deployment/cotenant-dashboard": "scan"}
-    assert {part for name, part in pods.items() if name in names} | (names & {SETTINGS, JOB}) == kept
+    assert {part for name, part in pods.items() if name in names} | (names & {SETTINGS, JOB}) == staying
     assert set(RIGHTS) - set(components) or "ClusterRole/cotenant-manager" in names
 
 
@@ -235,8 +235,8 @@ def test_print_writes_manifests_and_asks_no_cluster(monkeypatch: pytest.MonkeyPa
     values = {d["metadata"]["name"]: d["value"] for d in yaml.safe_load_all(shown.stdout)}
     # The minimum of each band.
     assert values == {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
-    whole = CliRunner().invoke(main.root, ["install", "--print"])
-    names = {d["metadata"]["name"] for d in yaml.safe_load_all(whole.stdout)}
+    printed = CliRunner().invoke(main.root, ["install", "--print"])
+    names = {d["metadata"]["name"] for d in yaml.safe_load_all(printed.stdout)}
     assert names == {m.address.name for m in ALL}
 
 

@@ -14,11 +14,11 @@ from tests.cluster import binaries, needing
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.server]
 
 
-def kubectl(*words: str) -> str:
+def kubectl(*arguments: str) -> str:
     """What a real kubectl prints that has our programs on its PATH, and no cluster."""
     needing.kubernetes()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    command = [str(binaries.find("kubectl")), *words]
+    command = [str(binaries.find("kubectl")), *arguments]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "PATH": path}
     )

@@ -45,12 +45,12 @@ def invoke(*args: str) -> Any:
 
 def leaves() -> list[tuple[str, Any]]:
     """("cotenant config show", its click command) for the root, every command and every subcommand."""
-    found = [("cotenant", ROOT)]
+    commands = [("cotenant", ROOT)]
     for entry in COMMANDS:
         command = load_command(entry)
-        found.append((f"cotenant {entry.name}", command))
-        found += [(f"cotenant {entry.name} {n}", c) for n, c in getattr(command, "commands", {}).items()]
-    return found
+        commands.append((f"cotenant {entry.name}", command))
+        commands += [(f"cotenant {entry.name} {n}", c) for n, c in getattr(command, "commands", {}).items()]
+    return commands
 
 
 def examples_of(command: Any) -> list[str]:
@@ -80,10 +80,10 @@ def test_the_first_help_leads_a_newcomer_from_the_demo_to_an_explanation() -> No
 @pytest.mark.parametrize(("path", "command"), leaves())
 def test_an_example_uses_only_commands_and_options_that_some_help_lists(path: str, command: Any) -> None:
     for line in examples_of(command):
-        words = shlex.split(line)
-        if words[0] != "cotenant":
+        arguments = shlex.split(line)
+        if arguments[0] != "cotenant":
             continue
-        _, (name, *rest) = global_first(words[1:])
+        _, (name, *rest) = global_first(arguments[1:])
         assert name in {entry.name for entry in COMMANDS if not entry.hidden} or path == f"cotenant {name}", line
         called = load_command(next(entry for entry in COMMANDS if entry.name == name))
         while rest and (below := getattr(called, "commands", {}).get(rest[0])):
@@ -96,7 +96,7 @@ def test_an_example_uses_only_commands_and_options_that_some_help_lists(path: st
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("arguments", "shown"),
     [
         (("help",), ()),
         (("help", "recs"), ("recs",)),
@@ -108,9 +108,9 @@ def test_an_example_uses_only_commands_and_options_that_some_help_lists(path: st
     ],
     ids=" ".join,
 )
-def test_the_word_help_is_the_help_of_the_command_beside_it(words: tuple[str, ...], shown: tuple[str, ...]) -> None:
-    asked, plain = invoke(*words), invoke(*shown, "--help")
-    assert (asked.exit_code, asked.stdout, asked.stderr) == (0, plain.stdout, "")
+def test_the_word_help_is_the_help_of_the_command_beside_it(arguments: tuple[str, ...], shown: tuple[str, ...]) -> None:
+    with_help, plain = invoke(*arguments), invoke(*shown, "--help")
+    assert (with_help.exit_code, with_help.stdout, with_help.stderr) == (0, plain.stdout, "")
 
 
 WITH_DRY_RUN = [
@@ -124,17 +124,19 @@ WITH_DRY_RUN = [
 def test_dry_run_alone_is_listed_and_refused_beside_what_acts(path: str, command: Any, sure: str) -> None:
     assert "--dry-run" in {option for parameter in command.params for option in parameter.opts}
     required = [parameter for parameter in command.params if parameter.required]
-    named = [word for p in required for word in (["1"] if p.param_type_name == "argument" else [p.opts[0], "1"])]
-    refused = invoke(*path.split()[1:], *named, "--dry-run", sure)
+    required_words = [
+        word for p in required for word in (["1"] if p.param_type_name == "argument" else [p.opts[0], "1"])
+    ]
+    refused = invoke(*path.split()[1:], *required_words, "--dry-run", sure)
     assert refused.exit_code == 2
     assert f"--dry-run changes nothing, and {sure} writes" in " ".join(refused.stderr.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(
-    "words", [("--dry-run", "shop/web"), ("shop/web", "--dry-run"), ("--dry-run", "none", "shop/web")]
+    "arguments", [("--dry-run", "shop/web"), ("shop/web", "--dry-run"), ("--dry-run", "none", "shop/web")]
 )
-def test_dry_run_takes_no_workload_for_its_mode(words: tuple[str, ...], tmp_path: Path) -> None:
-    done = invoke("recs", "apply", *words, "--store", tmp_path.as_uri())
+def test_dry_run_takes_no_workload_for_its_mode(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = invoke("recs", "apply", *arguments, "--store", tmp_path.as_uri())
     assert "no history is stored" in done.stderr, "the words were understood: what is missing is a store"
 
 
@@ -142,12 +144,12 @@ def test_dry_run_takes_no_workload_for_its_mode(words: tuple[str, ...], tmp_path
 @pytest.mark.parametrize("line", sorted({line for _, command in leaves() for line in examples_of(command)}))
 def test_every_example_parses(line: str) -> None:
     """Parsed by the real commands, not run: an unknown option or a value outside its choices would raise."""
-    words = shlex.split(line)
-    words = words[words.index("--") + 1 :] if words[:2] == ["kubectl", "exec"] else words
-    words = words[words.index("cotenant") :]  # behind a pipe, maybe
+    arguments = shlex.split(line)
+    arguments = arguments[arguments.index("--") + 1 :] if arguments[:2] == ["kubectl", "exec"] else arguments
+    arguments = arguments[arguments.index("cotenant") :]  # behind a pipe, maybe
     for stop in (">", "|"):
-        words = words[: words.index(stop)] if stop in words else words
-    root = ROOT.make_context("cotenant", words[1:])
+        arguments = arguments[: arguments.index(stop)] if stop in arguments else arguments
+    root = ROOT.make_context("cotenant", arguments[1:])
     rest = [*root._protected_args, *root.args]
     command: Any = ROOT
     context = root
@@ -178,13 +180,13 @@ _words = st.lists(st.sampled_from(["scan", "-o", "json", "--set", "a.b=1", "--se
 
 @given(_words, _words)
 def test_global_options_in_front_keep_every_word_and_what_stands_behind_a_double_dash(
-    words: list[str], behind: list[str]
+    arguments: list[str], behind: list[str]
 ) -> None:
-    front, rest = global_first(words)
-    assert sorted(front + rest) == sorted(words)
+    front, rest = global_first(arguments)
+    assert sorted(front + rest) == sorted(arguments)
     assert global_first(front + rest) == (front, rest)
-    start, others = global_first(["scan", *words, "x"])
-    assert global_first(["scan", *words, "x", "--", *behind]) == (start, [*others, "--", *behind])
+    start, others = global_first(["scan", *arguments, "x"])
+    assert global_first(["scan", *arguments, "x", "--", *behind]) == (start, [*others, "--", *behind])
 
 
 def test_a_global_option_behind_a_double_dash_stays_there() -> None:
@@ -217,7 +219,7 @@ KINDS = ("workload", "pod", "node", "node-slo", "queue")
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("line", "meant"),
     [
         ("pay/Deployment/checkout -o json", "workload pay/Deployment/checkout -o json"),
         ("-o json pay/checkout", "workload -o json pay/checkout"),
@@ -234,8 +236,8 @@ KINDS = ("workload", "pod", "node", "node-slo", "queue")
         ("", ""),
     ],
 )
-def test_the_address_decides_what_is_explained(words: str, meant: str) -> None:
-    assert prepend_kind(words.split(), KINDS) == meant.split()
+def test_the_address_decides_what_is_explained(line: str, meant: str) -> None:
+    assert prepend_kind(line.split(), KINDS) == meant.split()
 
 
 @pytest.mark.slow
@@ -267,15 +269,15 @@ def test_get_knows_the_names_that_kubectl_users_type(word: str) -> None:
     ],
 )
 def test_a_table_by_kubectls_name_is_the_command_that_there_was(listed: str, same_as: str) -> None:
-    one, other = (leaf(words.split()) for words in (listed, same_as))
-    assert one.callback.__wrapped__ is other.callback.__wrapped__
-    assert [p.name for p in one.params] == [p.name for p in other.params]
+    first, other = (leaf(line.split()) for line in (listed, same_as))
+    assert first.callback.__wrapped__ is other.callback.__wrapped__
+    assert [p.name for p in first.params] == [p.name for p in other.params]
 
 
-def leaf(words: list[str]) -> Any:
+def leaf(path: list[str]) -> Any:
     """The command that these words name."""
     command: Any = typer.main.get_command(main.root)
-    for word in words:
+    for word in path:
         with command.make_context(word, [], resilient_parsing=True) as context:
             _, command, _ = command.resolve_command(context, [word])
     return command

@@ -63,29 +63,29 @@ def test_slack_reads_counts_savings_and_the_worst_rows() -> None:
 
 
 def test_names_are_no_links_mentions_or_code_marks_in_slack() -> None:
-    made = payload(summary_of(row(HOSTILE)), NotifySettings())
-    text = texts(made)
+    message = payload(summary_of(row(HOSTILE)), NotifySettings())
+    text = texts(message)
     assert "<" not in text
     assert ">" not in text
     assert "&lt;!channel&gt; &lt;https://evil.example|click&gt; &amp;lt; 'x' \\u202e" in text
     assert text.count("`") == 2  # ours
-    assert all(block["text"].get("verbatim", True) for block in made["blocks"])
+    assert all(block["text"].get("verbatim", True) for block in message["blocks"])
 
 
 @given(st.text(max_size=400), st.integers(20, 200))
 def test_escaping_is_bounded_and_never_ends_inside_an_escape(text: str, most: int) -> None:
-    made = escape_slack_text(text, most)
-    assert len(made) <= most
-    assert not set(made) & set("<>`")
-    for part in made.split("&")[1:]:
+    escaped = escape_slack_text(text, most)
+    assert len(escaped) <= most
+    assert not set(escaped) & set("<>`")
+    for part in escaped.split("&")[1:]:
         assert part.startswith(("amp;", "lt;", "gt;"))
 
 
 @given(st.integers(0, 20), st.text("<&>`a", min_size=1, max_size=300))
 def test_a_message_stays_within_slacks_limits(rows: int, name: str) -> None:
-    made = payload(summary_of(*[row(name)] * 20), NotifySettings(rows=rows))
-    assert len(made["blocks"]) <= 50
-    for block in made["blocks"]:
+    message = payload(summary_of(*[row(name)] * 20), NotifySettings(rows=rows))
+    assert len(message["blocks"]) <= 50
+    for block in message["blocks"]:
         assert 0 < len(block["text"]["text"]) <= (HEADER_CHARACTERS if block["type"] == "header" else 3000)
     assert SECTION_CHARACTERS <= 3000
 

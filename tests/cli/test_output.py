@@ -92,8 +92,11 @@ def test_what_is_now_and_what_would_be_stand_in_one_column() -> None:
 def test_totals_are_for_people_and_never_among_data(capsys: pytest.CaptureFixture[str]) -> None:
     for output in Format:
         print_totals("3 pods", output)
-        told = capsys.readouterr()
-        assert (told.out, told.err) == ("", "3 pods\n" if output in (Format.TABLE, Format.WIDE) else "")
+        output_streams = capsys.readouterr()
+        assert (output_streams.out, output_streams.err) == (
+            "",
+            "3 pods\n" if output in (Format.TABLE, Format.WIDE) else "",
+        )
 
 
 def test_wide_adds_the_wide_columns() -> None:

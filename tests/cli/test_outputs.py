@@ -37,19 +37,19 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return results(tmp_path_factory.mktemp("store"), spec=WEEK).store.url
 
 
-def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return command_line.cotenant(*words, variables=LEAN)
+def cotenant(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command_line.cotenant(*arguments, variables=LEAN)
 
 
 @cache
-def scan(url: str, output: str, *words: str) -> str:
-    done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *words)
+def scan(url: str, output: str, *arguments: str) -> str:
+    done = cotenant("scan", "--offline", "--quiet", "--store", url, "-o", output, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def rows_of(url: str, *words: str) -> dict[str, Row]:
-    return {place(r): r for r in json.loads(scan(url, "json", *words))}
+def rows_of(url: str, *arguments: str) -> dict[str, Row]:
+    return {place(r): r for r in json.loads(scan(url, "json", *arguments))}
 
 
 def place(row: Row) -> str:
@@ -114,9 +114,9 @@ def test_the_command_line_the_api_and_its_csv_show_the_same_findings(url: str, q
     inventory = store.read_inventory()
     assert inventory is not None
     with served(app_of(Results(store, inventory.time_seconds))) as address:
-        words = query.replace(" ", "%20")
+        url_query = query.replace(" ", "%20")
         answers = [
-            urllib.request.urlopen(f"{address}/api/v1/findings?{words}{form}", timeout=30).read().decode()
+            urllib.request.urlopen(f"{address}/api/v1/findings?{url_query}{form}", timeout=30).read().decode()
             for form in ("", "&format=csv")
         ]
     shown = cotenant("get", "findings", "--store", url, "--filter", query, "-o", "json")
@@ -130,7 +130,7 @@ def test_the_command_line_the_api_and_its_csv_show_the_same_findings(url: str, q
 def test_kustomize_patches_hold_exactly_what_the_rows_change(url: str, tmp_path: Path) -> None:
     rows = rows_of(url)
     scan(url, "kustomize", "--output-dir", str(tmp_path))
-    found: dict[str, dict[str, int | None]] = {}
+    patches: dict[str, dict[str, int | None]] = {}
     for file in tmp_path.glob("*/*.yaml"):
         document = yaml.safe_load(file.read_text())
         if isinstance(document, list):  # an autoscaler's new target, by place in its list of metrics
@@ -139,10 +139,10 @@ def test_kustomize_patches_hold_exactly_what_the_rows_change(url: str, tmp_path:
         if document["kind"] == "Component":
             assert all((file.parent / p["path"]).is_file() for p in document["patches"])
             continue
-        found |= patched(document, file.parent.name)
+        patches |= patched(document, file.parent.name)
     expected = {name: changed(row) for name, row in rows.items() if changed(row)}
-    skipped = {n for n in expected if n not in found}
-    assert found == {n: c for n, c in expected.items() if n not in skipped}
+    skipped = {n for n in expected if n not in patches}
+    assert patches == {n: c for n, c in expected.items() if n not in skipped}
     text = cotenant("scan", "--offline", "-q", "--store", url, "-o", "kustomize").stderr
     kinds = {n.split("/")[1] for n in skipped}
     assert all("no patch for" in line for line in text.splitlines())
@@ -196,8 +196,8 @@ def test_the_report_holds_the_amounts_of_the_json(url: str, tmp_path: Path) -> N
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     fields = Parsed(text).fields()
     shown = {
-        name: {field: (exact(rows[name][f"{field}_now"]), exact(rows[name][field])) for field in found}
-        for name, found in fields.items()
+        name: {field: (exact(rows[name][f"{field}_now"]), exact(rows[name][field])) for field in page_amounts}
+        for name, page_amounts in fields.items()
     }
     assert shown == fields
     assert set(fields) == {name for name, row in rows.items() if row["cpu_action"] or row["memory_action"]}
@@ -215,8 +215,8 @@ def test_a_summary_arrives_with_the_figures_of_the_rows(url: str, tmp_path: Path
     receiver = Receiver({"/hook": status(200)})
     (tmp_path / "address").write_text(receiver.url("/hook"))
     try:
-        words = ("--set", "notify.format=json", "--notify-url", str(tmp_path / "address"))
-        rows = rows_of(url, *words)
+        options = ("--set", "notify.format=json", "--notify-url", str(tmp_path / "address"))
+        rows = rows_of(url, *options)
         ((_, body, _),) = receiver.got
     finally:
         receiver.server.shutdown()
@@ -262,17 +262,18 @@ def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(ur
     workload, _, container = name.rpartition("/")
     done = cotenant("explain", workload, "-c", container, "--store", url)
     assert done.returncode == 0, done.stderr
-    found = json.loads(cotenant("explain", workload, "-c", container, "--store", url, "-o", "json").stdout)[0]
+    explanation = json.loads(cotenant("explain", workload, "-c", container, "--store", url, "-o", "json").stdout)[0]
     assert "back-test:\n  last 7 days" in done.stdout
-    tried = found["backtest"]
+    tried = explanation["backtest"]
     short = f"on {tried['short_pod_days'] or 'none'} of {tried['cpu_pod_days']:,} pod-days"
     assert f"as proposed: CPU demand above the request {short}" in done.stdout
     assert (
-        f"confidence:\n  {Confidence.of(found['trust']['confidence'])}\n  {found['trust']['because'][0]}" in done.stdout
+        f"confidence:\n  {Confidence.of(explanation['trust']['confidence'])}\n  {explanation['trust']['because'][0]}"
+        in done.stdout
     )
     assert "USD a month" in done.stdout
     assert ("to apply (" in done.stdout) or ("no patch:" in done.stdout) or ("nothing to apply" in done.stdout)
-    for value in found["values"]:
+    for value in explanation["values"]:
         for clamp in value["clamps"]:
             assert f"rule: {clamp['rule']}" in done.stdout
         inputs = value["inputs"]

@@ -54,8 +54,8 @@ PROCESSES = {
 """Extras of a process, and the package whose modules it may import, but for those of its commands."""
 
 
-def run(extras: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.support.partial_install", extras, *words]
+def run(extras: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.support.partial_install", extras, *arguments]
     return subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
@@ -66,10 +66,12 @@ def test_a_command_that_lacks_a_package_names_the_extra_that_brings_it(extras: s
 
 
 @pytest.mark.parametrize(
-    "words", [["demo"], ["demo", "help"], ["simulate", "--help"], ["backtest", "--pods-per-node", "20"]], ids=" ".join
+    "arguments",
+    [["demo"], ["demo", "help"], ["simulate", "--help"], ["backtest", "--pods-per-node", "20"]],
+    ids=" ".join,
 )
-def test_a_command_of_the_lab_says_in_a_line_how_to_get_it(words: list[str]) -> None:
-    done = run(PRODUCT, *words)
+def test_a_command_of_the_lab_says_in_a_line_how_to_get_it(arguments: list[str]) -> None:
+    done = run(PRODUCT, *arguments)
     assert (done.stdout, done.returncode) == ("", 1)
     assert done.stderr == 'error: the package cotenant-lab is not installed\nfix: Run pip install "cotenant[demo]".\n'
 
@@ -97,11 +99,11 @@ def test_the_stored_history_is_analysed_without_packages_of_a_cluster(tmp_path: 
 
 def test_every_declared_package_is_known_by_the_extra_that_brings_it_first() -> None:
     # every package of an extra that none of those before it brought
-    known = {extra: set(names) for extra, names in PACKAGES.items()}
+    packages_of = {extra: set(names) for extra, names in PACKAGES.items()}
     texts: set[str] = set()
     for extra in ("base", *(e for e in PACKAGES if e != "base")):
         of_extra = {re.split(r"[\[<>=~!;]", line)[0].strip() for line in declared("" if extra == "base" else extra)}
-        assert known[extra] == of_extra - texts, extra
+        assert packages_of[extra] == of_extra - texts, extra
         texts |= of_extra
 
 

@@ -28,12 +28,12 @@ def cotenant(*args: str, env: dict[str, str] | None = None, code: str = ENTRY) -
 
 def clean(env: dict[str, str] | None = None) -> dict[str, str]:
     """Our environment without what would change the output."""
-    kept = {
+    variables = {
         k: v
         for k, v in os.environ.items()
         if not k.startswith(("COTENANT_", "NO_COLOR", "FORCE_COLOR", "XDG_", "OMP_"))
     }
-    return {**kept, "TERM": "xterm-256color", "COLUMNS": "100", "HOME": "/nonexistent", **(env or {})}
+    return {**variables, "TERM": "xterm-256color", "COLUMNS": "100", "HOME": "/nonexistent", **(env or {})}
 
 
 def on_a_terminal(*args: str, env: dict[str, str] | None = None, code: str = ENTRY) -> tuple[int, str]:
@@ -115,12 +115,12 @@ def test_what_a_command_raises_decides_the_exit_code(tmp_path: Path, body: str, 
     assert ended.stdout == ""
 
 
-@pytest.mark.parametrize("words", [["config", "docs"], ["--help"], ["config", "show", "dashboard.port"]])
-def test_a_reader_that_is_gone_gets_no_traceback(words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["config", "docs"], ["--help"], ["config", "show", "dashboard.port"]])
+def test_a_reader_that_is_gone_gets_no_traceback(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     ended = subprocess.run(
-        [sys.executable, "-c", ENTRY, *words],
+        [sys.executable, "-c", ENTRY, *arguments],
         env=clean(),
         stdout=writer,
         stderr=subprocess.PIPE,
@@ -132,12 +132,12 @@ def test_a_reader_that_is_gone_gets_no_traceback(words: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (141, "")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["get", "--help"], ["version"], ["config", "show", "-o", "json"]])
-def test_an_output_that_a_full_disk_does_not_take_is_an_error_in_words(words: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["get", "--help"], ["version"], ["config", "show", "-o", "json"]])
+def test_an_output_that_a_full_disk_does_not_take_is_an_error_in_words(arguments: list[str]) -> None:
     # Help is printed before any command runs; what is short fails at the last flush, 260 settings on the way.
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
-            [sys.executable, "-c", ENTRY, *words],
+            [sys.executable, "-c", ENTRY, *arguments],
             env=clean(),
             stdout=full,
             stderr=subprocess.PIPE,
@@ -156,8 +156,10 @@ def test_an_output_that_a_full_disk_does_not_take_is_an_error_in_words(words: li
 def test_what_is_printed_to_a_stream_that_the_caller_closed_ends_up_in_no_file(
     tmp_path: Path, closed: tuple[int, ...]
 ) -> None:
-    kept = tmp_path / "kept"
-    body = f"file = open({str(kept)!r}, 'w'); typer.echo('printed'); typer.echo('said', err=True); file.write('whole')"
+    written = tmp_path / "kept"
+    body = (
+        f"file = open({str(written)!r}, 'w'); typer.echo('printed'); typer.echo('said', err=True); file.write('whole')"
+    )
     redirections = " ".join(f"{number}>&-" for number in closed)
     ended = subprocess.run(
         ["/bin/sh", "-c", f'exec "$0" -c "$1" probe {redirections}', sys.executable, probe_entry(tmp_path, body)],
@@ -169,7 +171,7 @@ def test_what_is_printed_to_a_stream_that_the_caller_closed_ends_up_in_no_file(
     )
     assert ended.returncode == 0
     assert (ended.stdout, ended.stderr) == ("printed\n" * (1 not in closed), "said\n" * (2 not in closed))
-    assert kept.read_text() == "whole"
+    assert written.read_text() == "whole"
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_a_severity_is_coloured_and_the_text_stays_the_same() -> None:
 @pytest.mark.parametrize("command", [("config", "show", "dashboard.port"), ("--help",), ("nonsense",)])
 def test_no_color_means_no_colour(args: tuple[str, ...], env: dict[str, str], command: tuple[str, ...]) -> None:
     _, shown = on_a_terminal(*command, *args, env=env)
-    codes = {code for found in re.findall(r"\x1b\[([0-9;]*)m", shown) for code in found.split(";")}
+    codes = {code for codes_of_match in re.findall(r"\x1b\[([0-9;]*)m", shown) for code in codes_of_match.split(";")}
     assert not {c for c in codes if c.isdigit() and 30 <= int(c) <= 107}, "no colour; bold and dim may stay"
 
 
@@ -268,8 +270,8 @@ def test_a_wheel_carries_the_completion_that_the_program_prints(shell: str, file
 
 def test_completion_knows_commands_and_subcommands() -> None:
     def completed(line: str) -> list[str]:
-        words = len(line.split()) - (not line.endswith(" "))
-        env = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(words)}
+        word_count = len(line.split()) - (not line.endswith(" "))
+        env = {"_COTENANT_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(word_count)}
         return cotenant(env=env).stdout.split()
 
     assert "serve" in completed("cotenant se")

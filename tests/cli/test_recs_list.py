@@ -27,11 +27,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return results(tmp_path_factory.mktemp("store"), spec=WEEK).store
 
 
-def rows(store: Store, *words: str) -> list[dict[str, Any]]:
-    done = cotenant("recs", "list", *words, "-o", "json", "--store", store.url)
+def rows(store: Store, *arguments: str) -> list[dict[str, Any]]:
+    done = cotenant("recs", "list", *arguments, "-o", "json", "--store", store.url)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    listed: list[dict[str, Any]] = json.loads(done.stdout)
+    return listed
 
 
 def test_the_worst_stand_first_and_of_one_severity_what_saves_most(store: Store) -> None:
@@ -104,8 +104,8 @@ def test_a_workload_is_explained_by_its_name_alone(store: Store) -> None:
     name = next(name for name in names if names.count(name) == 1)
     alone = cotenant("explain", name, "--store", store.url)
     (row,) = [row for row in store.read_table(RECOMMENDATIONS).rows() if row["workload"] == name]
-    whole = cotenant("explain", f"{row['namespace']}/{row['kind']}/{name}", "--store", store.url)
-    assert (alone.returncode, alone.stdout) == (0, whole.stdout)
+    by_full_name = cotenant("explain", f"{row['namespace']}/{row['kind']}/{name}", "--store", store.url)
+    assert (alone.returncode, alone.stdout) == (0, by_full_name.stdout)
     assert (
         f"Did you mean {row['namespace']}/{row['kind']}/{name}?"
         in cotenant("get", "forecast", f"{name}x", "--store", store.url).stderr

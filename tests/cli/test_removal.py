@@ -55,9 +55,9 @@ class Refusing(Handler):
     def do_DELETE(self) -> None:  # noqa: N802 - the name that the base class calls
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.deleted.append(self.path)
-        gone = self.server.objects.pop(self.path)
+        lease = self.server.objects.pop(self.path)
         if self.path == LEASE and self.server.deleted.count(LEASE) == 1:  # its holder ends only now
-            self.server.objects[LEASE] = {"metadata": {**gone["metadata"], "uid": "made again"}}  # type: ignore[call-overload]
+            self.server.objects[LEASE] = {"metadata": {**lease["metadata"], "uid": "made again"}}  # type: ignore[call-overload]
         self.answer(200, {})
 
 
@@ -136,8 +136,8 @@ def test_a_lease_that_its_holder_makes_again_while_it_ends_is_removed_too(
     server.objects[LEASE] = {"metadata": {"name": "cotenant-manager", "namespace": "koordinator-system", "uid": "u"}}
     config = kubeconfig(tmp_path, server.url)
     done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
-    found = [row["state"] for row in json.loads(done.stdout) if row["object"].startswith("leases/")]
-    assert found == ["delete", "delete"] and LEASE not in server.objects
+    states = [row["state"] for row in json.loads(done.stdout) if row["object"].startswith("leases/")]
+    assert states == ["delete", "delete"] and LEASE not in server.objects
 
 
 def test_a_cluster_that_may_not_be_looked_at_is_not_said_to_hold_nothing(tmp_path: Path) -> None:

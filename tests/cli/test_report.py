@@ -53,14 +53,14 @@ class Parsed(HTMLParser):
 
     def fields(self) -> dict[str, dict[str, tuple[str, str]]]:
         """container -> field -> (now, proposed), as the page holds them."""
-        found: dict[str, dict[str, tuple[str, str]]] = {}
+        by_container: dict[str, dict[str, tuple[str, str]]] = {}
         container = ""
         for _, attributes in self.tags:
             container = attributes.get("data-container") or container
             if name := attributes.get("data-field"):
                 now, proposed = attributes["data-now"], attributes["data-value"]
-                found.setdefault(container, {})[name] = (now or "", proposed or "")
-        return found
+                by_container.setdefault(container, {})[name] = (now or "", proposed or "")
+        return by_container
 
 
 def row(name: str = "web", **more: Any) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def recommendation(name: str = "web", text: str = "x") -> Recommendation:
         overrides=(text,),
     )  # fmt: skip
     ref = ContainerRef(WorkloadRef("shop", "Deployment", name), "app")
-    made = Recommendation(ref, "cotenant", 3, (value,), 0, "d", 0, notes=(text,))
+    advice = Recommendation(ref, "cotenant", 3, (value,), 0, "d", 0, notes=(text,))
     tried = Backtest(7, 3.0, 40.0, 0, 2, 1, 2250, 0)
-    return replace(made, backtest=tried, trust=Trust(0.8, (text,)))
+    return replace(advice, backtest=tried, trust=Trust(0.8, (text,)))
 
 
 def test_every_amount_on_the_page_is_the_rows_own() -> None:
@@ -103,16 +103,16 @@ def test_every_amount_on_the_page_is_the_rows_own() -> None:
             "memory_request": ("", str(GIB)), "memory_limit": (str(2 * GIB), str(GIB)),
         },
     }  # fmt: skip
-    said = parsed.texts()
-    assert "request 1 → 250m" in said
-    assert "limit 2 → unset" in said
-    assert "no statement" in said
-    assert SENTENCES[Reason.OOM_BUMP] in said
+    page_texts = parsed.texts()
+    assert "request 1 → 250m" in page_texts
+    assert "limit 2 → unset" in page_texts
+    assert "no statement" in page_texts
+    assert SENTENCES[Reason.OOM_BUMP] in page_texts
 
 
 def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too() -> None:
-    found = recommendation()
-    text = Parsed(page(contents(row(), recommendations={found.container: found}))).texts()
+    advice = recommendation()
+    text = Parsed(page(contents(row(), recommendations={advice.container: advice}))).texts()
     assert "0 OOM kills (now 2)" in text
     assert "3 min throttled (now 40)" in text
     assert "1 pod-day above the new memory request, not the old" in text
@@ -124,7 +124,7 @@ def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too(
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_name_is_anything_but_text(name: str) -> None:
-    found = recommendation(name, name)
+    advice = recommendation(name, name)
     finding = {
         "finding": name, "severity": name, "namespace": name, "kind": name, "workload": name, "container": name,
         "evidence": name,
@@ -135,7 +135,7 @@ def test_no_name_is_anything_but_text(name: str) -> None:
         contents(
             hostile, row(name),
             overview=overview(name, source=name, notes=(name,)),
-            recommendations={found.container: found},
+            recommendations={advice.container: advice},
             workloads=Table.from_rows(WORKLOADS, [usage]),
             findings=Table.from_rows(FINDINGS, [finding]),
             quality=QualityRecord(0, name, 60, 1, 1, defects={Defect.NEGATIVE: 2}),

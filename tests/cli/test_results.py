@@ -57,12 +57,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return results(tmp_path_factory.mktemp("store"), spec=WEEK).store
 
 
-def run(store: Store, *words: str) -> Any:
-    return CliRunner().invoke(main.root, [*words, "--store", store.url])
+def run(store: Store, *arguments: str) -> Any:
+    return CliRunner().invoke(main.root, [*arguments, "--store", store.url])
 
 
-def shown(store: Store, *words: str) -> list[dict[str, Any]]:
-    done = run(store, *words, "-o", "json")
+def shown(store: Store, *arguments: str) -> list[dict[str, Any]]:
+    done = run(store, *arguments, "-o", "json")
     assert done.exit_code == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
@@ -118,7 +118,7 @@ def test_totals_are_the_last_line_below_the_replicas(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "phrase"),
     [
         (("get", "findings"), "findings matches kind=Nothing"),
         (("get", "replicas"), "workloads with an autoscaler"),
@@ -126,9 +126,9 @@ def test_totals_are_the_last_line_below_the_replicas(store: Store) -> None:
         (("recs", "list"), "no recommendation matches"),
     ],
 )
-def test_a_filter_that_empties_a_table_says_so(store: Store, command: tuple[str, ...], words: str) -> None:
+def test_a_filter_that_empties_a_table_says_so(store: Store, command: tuple[str, ...], phrase: str) -> None:
     done = run(store, *command, "--filter", "kind=Nothing")
-    assert (done.exit_code, words in done.stderr) == (0, True), done.stderr
+    assert (done.exit_code, phrase in done.stderr) == (0, True), done.stderr
 
 
 def test_forecasts_are_chosen_by_the_one_grammar(store: Store) -> None:
@@ -156,7 +156,7 @@ def test_a_forecast_is_looked_up_by_workload_or_node_and_a_near_name_is_said(sto
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("arguments", "sentence"),
     [
         (("a/b", "--scope", "node"), "do not apply to one workload or node"),
         (("a/b", "-n", "a"), "do not apply to one workload or node"),
@@ -167,8 +167,8 @@ def test_a_forecast_is_looked_up_by_workload_or_node_and_a_near_name_is_said(sto
         (("a/b", "-r", "gpu-core"), "gpu-core is forecast only for the cluster"),
     ],
 )
-def test_options_that_say_nothing_beside_each_other_are_refused(words: tuple[str, ...], sentence: str) -> None:
-    done = CliRunner().invoke(main.root, ["get", "forecast", *words])
+def test_options_that_say_nothing_beside_each_other_are_refused(arguments: tuple[str, ...], sentence: str) -> None:
+    done = CliRunner().invoke(main.root, ["get", "forecast", *arguments])
     assert (done.exit_code, sentence in done.stderr, "fix: " in done.stderr) == (2, True, True)
 
 

@@ -48,13 +48,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield Shop(cluster, server.url)
 
 
-def scan(shop: Shop, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return cotenant(*command(shop, store, *words), variables={**LEAN, "HOME": str(store)})
+def scan(shop: Shop, store: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return cotenant(*command(shop, store, *arguments), variables={**LEAN, "HOME": str(store)})
 
 
-def command(shop: Shop, store: Path, *words: str) -> tuple[str, ...]:
+def command(shop: Shop, store: Path, *arguments: str) -> tuple[str, ...]:
     address = ("--prometheus", shop.url, "--store", store.as_uri())
-    return ("scan", *address, "--window-days", str(DAYS), *words)
+    return ("scan", *address, "--window-days", str(DAYS), *arguments)
 
 
 def recommended(done: subprocess.CompletedProcess[str]) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -76,7 +76,7 @@ def test_a_scan_whose_questions_for_counters_fail_is_partial_and_lowers_no_memor
 
 
 @pytest.mark.parametrize(
-    ("fault", "said", "fix"),
+    ("fault", "phrase", "fix"),
     [
         ("401", "answered 401", "Give credentials"),
         *full_rows(
@@ -89,14 +89,14 @@ def test_a_scan_whose_questions_for_counters_fail_is_partial_and_lowers_no_memor
     ],
 )
 def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(
-    shop: Shop, tmp_path: Path, fault: str, said: str, fix: str
+    shop: Shop, tmp_path: Path, fault: str, phrase: str, fix: str
 ) -> None:
     impatient = ("profiler.prometheus.outage_seconds=0", "profiler.prometheus.timeout_seconds=2")
     with FaultProxy(shop.url) as proxy:
         proxy.fault = lambda _, query: fault if "rate(" in query else None
         done = scan(Shop(shop.cluster, proxy.url), tmp_path, *(word for text in impatient for word in ("--set", text)))
     assert done.returncode == 1, done.stderr
-    assert said in done.stderr
+    assert phrase in done.stderr
     assert "has no usage" not in done.stderr
     assert fix in done.stderr
 
@@ -104,18 +104,20 @@ def test_a_scan_whose_usage_questions_all_fail_ends_with_the_servers_own_error(
 def test_a_scan_recommends_for_every_container_that_runs(shop: Shop, tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("cotenant")
     environment = {**LEAN, "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    words = command(shop, tmp_path, "-o", "json")
-    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=300, env=environment, check=False)
-    found = recommended(done)
+    arguments = command(shop, tmp_path, "-o", "json")
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=300, env=environment, check=False
+    )
+    by_container = recommended(done)
     running = {
         (w.ref.namespace, w.ref.kind, w.ref.name, c.name)
         for w in shop.cluster.inventory.workloads
         for c in w.containers
         if w.replicas
     }
-    assert running <= set(found)
+    assert running <= set(by_container)
     assert f"asking prometheus {shop.url}" in done.stderr
-    assert any(r["cpu_request"] for r in found.values())
+    assert any(r["cpu_request"] for r in by_container.values())
 
 
 @pytest.mark.soak
@@ -128,8 +130,8 @@ def test_a_second_scan_says_the_same(shop: Shop, tmp_path: Path) -> None:
 
 
 def test_a_percentile_strategy_asks_the_server_at_its_own_resolution(shop: Shop, tmp_path: Path) -> None:
-    found = recommended(scan(shop, tmp_path, "--strategy", "krr-simple", "-o", "json"))
-    row = next(r for r in found.values() if r["cpu_action"] == "set")
+    by_container = recommended(scan(shop, tmp_path, "--strategy", "krr-simple", "-o", "json"))
+    row = next(r for r in by_container.values() if r["cpu_action"] == "set")
     name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
     done = cotenant("explain", name, "--container", row["container"], "--store", tmp_path.as_uri(), "-o", "json")
     explained = json.loads(done.stdout)[0]
@@ -186,9 +188,9 @@ def api_with_prometheus(shop: Shop, folder: Path) -> Iterator[tuple[ApiServer, P
 
 
 def scan_without_address(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = ("scan", "--kubeconfig", str(config), "--store", (folder / "store").as_uri())
+    arguments = ("scan", "--kubeconfig", str(config), "--store", (folder / "store").as_uri())
     variables = {**LEAN, "HOME": str(folder)}
-    return cotenant(*words, "--window-days", str(DAYS), "-o", "json", variables=variables)
+    return cotenant(*arguments, "--window-days", str(DAYS), "-o", "json", variables=variables)
 
 
 def test_without_an_address_the_clusters_own_prometheus_is_found_and_asked(shop: Shop, tmp_path: Path) -> None:
@@ -216,8 +218,8 @@ def test_what_was_before_a_recording_comes_from_the_clusters_own_prometheus(
     store.write_document(STATUS_DOCUMENT, status)
     with api_with_prometheus(shop, tmp_path) as (api, config):
         target = ("--cluster", cluster)
-        words = ("scan", "--kubeconfig", str(config), "--store", store.url, *target, "--window-days", str(DAYS))
-        done = cotenant(*words, "-o", "json", variables={**LEAN, "HOME": str(tmp_path)})
+        arguments = ("scan", "--kubeconfig", str(config), "--store", store.url, *target, "--window-days", str(DAYS))
+        done = cotenant(*arguments, "-o", "json", variables={**LEAN, "HOME": str(tmp_path)})
 
     assert "reading the recorder (3 nodes from kubelet): recording since" in done.stderr
     assert ("found by its Service's labels" in done.stderr) is is_asked

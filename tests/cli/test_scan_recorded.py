@@ -23,8 +23,8 @@ def recorder_wrote(store: Store, seconds_ago: float) -> None:
     store.write_document(STATUS_DOCUMENT, status)
 
 
-def scan(store: Store, *words: str) -> subprocess.CompletedProcess[str]:
-    return cotenant("scan", "--store", store.url, "-o", "json", *words, variables={**LEAN, **NOWHERE})
+def scan(store: Store, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return cotenant("scan", "--store", store.url, "-o", "json", *arguments, variables={**LEAN, **NOWHERE})
 
 
 @pytest.fixture

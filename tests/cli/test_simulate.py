@@ -34,8 +34,8 @@ MONDAY = 1_700_438_400
 QUICK = ("--nodes", "4", "--pods", "80", "--days", "2")
 
 
-def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
-    return command_line.cotenant("simulate", *words)
+def cotenant(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command_line.cotenant("simulate", *arguments)
 
 
 @pytest.mark.slow
@@ -58,9 +58,9 @@ def test_the_command_that_a_report_names_computes_its_numbers_again(tmp_path: Pa
         *QUICK, "--policy", "cotenant", "--risk", "1", "--risk", "5", "--report", str(report), "-o", "json"
     )
     assert first.returncode == 0, first.stderr
-    named = re.search(r"Made by <code>cotenant simulate ([^<]*)</code>", report.read_text())
-    assert named
-    again = cotenant(*shlex.split(html.unescape(named[1])), "-o", "json")
+    named_command = re.search(r"Made by <code>cotenant simulate ([^<]*)</code>", report.read_text())
+    assert named_command
+    again = cotenant(*shlex.split(html.unescape(named_command[1])), "-o", "json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout) == json.loads(first.stdout)
 
@@ -76,13 +76,13 @@ def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
     }
     path = tmp_path / "azure_v1_vms.parquet"
     pq.write_table(pa.table(columns), path)
-    words = ("--trace", str(path), "--nodes", "2", "--pods", "20", "--policy", "koordinator", "-o", "csv")
-    done = cotenant(*words, "--days", "2", "--quiet")
+    arguments = ("--trace", str(path), "--nodes", "2", "--pods", "20", "--policy", "koordinator", "-o", "csv")
+    done = cotenant(*arguments, "--days", "2", "--quiet")
     assert done.returncode == 0, done.stderr
     (row,) = csv.DictReader(io.StringIO(done.stdout))
     # nodes of ten VMs of four cores on 80 %: 50 cores each, 48 hours; Koordinator lends at most 60 % of them
     assert 0 < float(row["batch_core_hours"]) <= 0.6 * 2 * 50 * 48
-    longer = cotenant(*words, "--days", "9")
+    longer = cotenant(*arguments, "--days", "9")
     assert longer.returncode == 1
     assert "the trace has 16.0 days; 14 of history and 9 are needed" in longer.stderr
     assert "Give --days 2 or a longer trace." in longer.stderr
@@ -97,9 +97,9 @@ def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
 def test_the_stored_history_says_what_would_have_been(tmp_path: Path) -> None:
     store = Store(str(tmp_path), CLUSTER)
     fill(store, SyntheticSpec(nodes=3, workloads=25, days=17, seed=3), Silent())
-    words = ("--trace", "stored", "--store", str(tmp_path), "--policy", "koordinator", "--policy", "cotenant",
+    arguments = ("--trace", "stored", "--store", str(tmp_path), "--policy", "koordinator", "--policy", "cotenant",
              "--seeds", "2")  # fmt: skip
-    done = cotenant(*words, "-o", "json")
+    done = cotenant(*arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     # 17 days less the 14 of history
@@ -147,7 +147,7 @@ def test_plans_are_replayed_on_services_of_the_synthetic_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("arguments", "text"),
     [
         (("--trace", "/nowhere.parquet"), "--trace /nowhere.parquet is not a file"),
         (("--store", "/nowhere"), "--store, --cluster and --all-clusters need --trace stored"),
@@ -158,7 +158,7 @@ def test_plans_are_replayed_on_services_of_the_synthetic_cluster() -> None:
         (("--reservations", "--trace", "a.parquet"), "--trace a.parquet has no workloads that could have a plan"),
     ],
 )
-def test_what_cannot_be_simulated_is_said_with_its_fix(words: tuple[str, ...], text: str) -> None:
-    done = cotenant(*words)
+def test_what_cannot_be_simulated_is_said_with_its_fix(arguments: tuple[str, ...], text: str) -> None:
+    done = cotenant(*arguments)
     assert done.returncode == 2
     assert text in " ".join(done.stderr.split())

@@ -118,8 +118,8 @@ def test_the_stored_replay_has_means_by_day_and_lending_by_use_beside() -> None:
 @pytest.mark.slow
 def test_an_incident_is_told_in_the_terminal_and_in_the_report(tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    words = "simulate --nodes 2 --pods 40 --days 2 --policy cotenant --incident memory-leak --risk 1 -q --report"
-    done = cotenant(*words.split(), str(file))
+    line = "simulate --nodes 2 --pods 40 --days 2 --policy cotenant --incident memory-leak --risk 1 -q --report"
+    done = cotenant(*line.split(), str(file))
     assert done.returncode == 0
     assert "What it cost" in done.stdout and "batch/etl-3" in done.stdout
     assert "services evicted, node: 0 pods" in done.stdout

@@ -43,8 +43,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def run(*words: str, **env: str) -> Result:
-    return CliRunner().invoke(root, list(words), env={"HOME": "/nonexistent", **env})
+def run(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(root, list(arguments), env={"HOME": "/nonexistent", **env})
 
 
 def layers(result: Result) -> dict[str, tuple[Any, str]]:
@@ -55,12 +55,12 @@ def layers(result: Result) -> dict[str, tuple[Any, str]]:
 
 
 def test_every_value_in_force_is_shown_with_the_layer_that_set_it(file: Path) -> None:
-    asked = ("explain", "node-slo", "n1", "--config-map", str(file), "-o", "json", "--labels")
-    gpu = layers(run(*asked, "pool=gpu,zone=a"))
+    arguments = ("explain", "node-slo", "n1", "--config-map", str(file), "-o", "json", "--labels")
+    gpu = layers(run(*arguments, "pool=gpu,zone=a"))
     assert gpu["cpuSuppressThresholdPercent"] == (50, "nodeStrategies[0] gpu")
     assert gpu["memoryEvictThresholdPercent"] == (75, "clusterStrategy")
     assert gpu["cpuSuppressPolicy"] == ("cpuset", "built-in")
-    other = layers(run(*asked, "pool=web"))
+    other = layers(run(*arguments, "pool=web"))
     assert other["cpuSuppressThresholdPercent"] == (65, "built-in")
 
 
@@ -92,7 +92,7 @@ def test_a_good_file_passes_and_a_bad_key_fails_with_path_range_and_fix(file: Pa
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "phrase"),
     [
         ("kind: Secret\ndata: {a: b}", "does not contain a ConfigMap with data"),
         ("kind: ConfigMap\ndata: {colocation-config: {enable: true}}", "data.colocation-config is not a string"),
@@ -100,12 +100,12 @@ def test_a_good_file_passes_and_a_bad_key_fails_with_path_range_and_fix(file: Pa
         ("a: [", "is not YAML"),
     ],
 )
-def test_a_file_that_is_no_config_map_is_said_so(tmp_path: Path, text: str, words: str) -> None:
+def test_a_file_that_is_no_config_map_is_said_so(tmp_path: Path, text: str, phrase: str) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(text)
     done = run("config", "check", "slo-config", str(path))
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert phrase in done.stderr
 
 
 def test_labels_that_are_none_are_refused(file: Path) -> None:
@@ -120,17 +120,17 @@ def test_labels_and_configuration_come_from_the_cluster(control_plane: ControlPl
     api.create("/api/v1/nodes", node)
     if not api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}"):
         api.create("/api/v1/namespaces", {"metadata": {"name": SYSTEM_NAMESPACE}})
-    asked = ("explain", "node-slo", "explained", "-o", "json")
+    arguments = ("explain", "node-slo", "explained", "-o", "json")
     env = {"KUBECONFIG": str(control_plane.admin_kubeconfig)}
-    absent = run(*asked, **env)
+    absent = run(*arguments, **env)
     assert "(absent)" in json.loads(absent.stdout)["source"]
     maps = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
     api.create(maps, config_map(DATA))
-    assert layers(run(*asked, **env))["cpuSuppressThresholdPercent"] == (50, "nodeStrategies[0] gpu")
+    assert layers(run(*arguments, **env))["cpuSuppressThresholdPercent"] == (50, "nodeStrategies[0] gpu")
     api.delete(f"{maps}/{SLO_CONFIG_MAP}")
-    assert layers(run(*asked, "--config-map", str(file), **env))["memoryEvictThresholdPercent"] == (
+    assert layers(run(*arguments, "--config-map", str(file), **env))["memoryEvictThresholdPercent"] == (
         75,
         "clusterStrategy",
     )
-    gone = run("explain", "node-slo", "nobody", **env)
-    assert gone.exit_code == 1 and "there is no node nobody" in gone.stderr
+    no_such_node = run("explain", "node-slo", "nobody", **env)
+    assert no_such_node.exit_code == 1 and "there is no node nobody" in no_such_node.stderr

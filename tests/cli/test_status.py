@@ -32,31 +32,33 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def week_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return results(tmp_path_factory.mktemp("store"), spec=WEEK)
 
 
 @pytest.fixture(scope="module")
-def home(made: Results) -> OverviewPage:
-    page = overview_page(View(StoreSource(made.store, QUICK), QUICK, lambda: float(made.end_seconds)), "")
+def home(week_results: Results) -> OverviewPage:
+    page = overview_page(
+        View(StoreSource(week_results.store, QUICK), QUICK, lambda: float(week_results.end_seconds)), ""
+    )
     assert page is not None
     return page
 
 
-def run(store: Store, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(store: Store, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it without a kubeconfig of the machine, with a ledger of its own."""
     ledger = {"COTENANT_ACTIONS__LEDGER": str(folder / "ledger.sqlite")}
-    return cotenant("status", "--store", store.url, *words, variables={"HOME": str(folder), **ledger})
+    return cotenant("status", "--store", store.url, *arguments, variables={"HOME": str(folder), **ledger})
 
 
-def document(store: Store, folder: Path, *words: str) -> Any:
-    done = run(store, folder, "-o", "json", *words)
+def document(store: Store, folder: Path, *arguments: str) -> Any:
+    done = run(store, folder, "-o", "json", *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_every_number_is_that_of_home(made: Results, home: OverviewPage, tmp_path: Path) -> None:
-    status = document(made.store, tmp_path)
+def test_every_number_is_that_of_home(week_results: Results, home: OverviewPage, tmp_path: Path) -> None:
+    status = document(week_results.store, tmp_path)
     overview = home.overview
     assert [status[key] for key in ("nodes", "workloads", "pods")] == [
         overview.nodes,
@@ -77,32 +79,34 @@ def test_every_number_is_that_of_home(made: Results, home: OverviewPage, tmp_pat
     assert (status["saved"]["changes"], status["saved"]["verified"]["frees"]["millicores"]) == (0, 0)
 
 
-def test_the_numbers_are_those_of_the_stored_rows(made: Results, tmp_path: Path) -> None:
+def test_the_numbers_are_those_of_the_stored_rows(week_results: Results, tmp_path: Path) -> None:
     """Independent of Home: the two lists and their sums from the rows themselves."""
-    status = document(made.store, tmp_path)
-    rows = list(made.store.read_table(RECOMMENDATIONS).rows())
+    status = document(week_results.store, tmp_path)
+    rows = list(week_results.store.read_table(RECOMMENDATIONS).rows())
     assert status["at_risk"]["containers"] == sum(row["todo"] == "raise" for row in rows)
     cuts = [row for row in rows if row["todo"] == "cut"]
     assert status["waste_containers"] == len(cuts)
     assert status["waste"]["all_steps"]["frees"]["millicores"] == -sum(min(r["cpu_delta_total"] or 0, 0) for r in cuts)
-    lent = [r for r in made.store.read_table(RECLAIMABLE).rows() if (r["band"], r["resource"]) == ("batch", "cpu")]
+    lent = [
+        r for r in week_results.store.read_table(RECLAIMABLE).rows() if (r["band"], r["resource"]) == ("batch", "cpu")
+    ]
     assert status["lent"]["free_for_batch_now"]["cpu_millicores"] == sum(r["amount"] or 0 for r in lent)
 
 
-def test_what_somebody_put_off_is_no_longer_counted(made: Results, tmp_path: Path) -> None:
-    before = document(made.store, tmp_path)
-    rows = [r for r in made.store.read_table(RECOMMENDATIONS).rows() if r["todo"] == "raise"]
+def test_what_somebody_put_off_is_no_longer_counted(week_results: Results, tmp_path: Path) -> None:
+    before = document(week_results.store, tmp_path)
+    rows = [r for r in week_results.store.read_table(RECOMMENDATIONS).rows() if r["todo"] == "raise"]
     first = f"{rows[0]['namespace']}/{rows[0]['kind']}/{rows[0]['workload']}"
     mine = sum((r["namespace"], r["kind"], r["workload"]) == tuple(first.split("/")) for r in rows)
     ledger = open_ledger(tmp_path / "ledger.sqlite")
     snooze(ChangeLedger(ledger, SystemClock(), "ana"), [WorkloadRef.required(first)], None, "load test")
     ledger.close()
-    after = document(made.store, tmp_path)
+    after = document(week_results.store, tmp_path)
     assert after["at_risk"]["containers"] == before["at_risk"]["containers"] - mine
 
 
-def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(made: Results, tmp_path: Path) -> None:
-    done = run(made.store, tmp_path)
+def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(week_results: Results, tmp_path: Path) -> None:
+    done = run(week_results.store, tmp_path)
     assert done.returncode == 0
     lines = {line[:14].strip(): line[15:] for line in done.stdout.splitlines() if line[:1] != " "}
     assert list(lines) == [
@@ -118,26 +122,28 @@ def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(made: Results, tmp_p
 
 
 @pytest.mark.slow
-def test_a_cluster_that_does_not_answer_leaves_a_part_and_says_so(made: Results, tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_answer_leaves_a_part_and_says_so(week_results: Results, tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     body = {
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": made.store.cluster,
-        "contexts": [{"name": made.store.cluster, "context": {"cluster": "c", "user": "u"}}],
+        "current-context": week_results.store.cluster,
+        "contexts": [{"name": week_results.store.cluster, "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {}}],
     }
     kubeconfig.write_text(yaml.safe_dump(body))
-    done = run(made.store, tmp_path, "--kubeconfig", str(kubeconfig))
+    done = run(week_results.store, tmp_path, "--kubeconfig", str(kubeconfig))
     assert done.returncode == 4
     assert done.stderr.startswith("partial: the cluster did not answer: ")
     assert "Next peak" in done.stdout and "Runs           not known: " in done.stdout
 
 
 def test_before_the_first_analysis_it_says_what_a_recorder_has(tmp_path: Path) -> None:
-    begun = SystemClock().now_seconds() - 7200
-    recording = RecorderStatus(begun, begun + 7100, int(begun + 6900), nodes={NodeSource.KUBELET: 3})
+    recorded_since = SystemClock().now_seconds() - 7200
+    recording = RecorderStatus(
+        recorded_since, recorded_since + 7100, int(recorded_since + 6900), nodes={NodeSource.KUBELET: 3}
+    )
     store = Store((tmp_path / "young").as_uri(), "young")
     store.write_document(STATUS_DOCUMENT, recording)
     done = run(store, tmp_path)
@@ -146,13 +152,13 @@ def test_before_the_first_analysis_it_says_what_a_recorder_has(tmp_path: Path) -
     assert "3 nodes from kubelet" in done.stderr and "fix: Analyse the recorded history: cotenant scan." in done.stderr
 
 
-def test_a_context_that_is_not_there_is_an_error_that_names_it(made: Results, tmp_path: Path) -> None:
-    done = run(made.store, tmp_path, "--kubeconfig", str(tmp_path / "typo"))
+def test_a_context_that_is_not_there_is_an_error_that_names_it(week_results: Results, tmp_path: Path) -> None:
+    done = run(week_results.store, tmp_path, "--kubeconfig", str(tmp_path / "typo"))
     assert (done.returncode, done.stdout) == (1, "")
     assert f"there is no kubeconfig {tmp_path / 'typo'}" in done.stderr
 
 
-def test_another_clusters_components_do_not_stand_beside_these_results(made: Results, tmp_path: Path) -> None:
+def test_another_clusters_components_do_not_stand_beside_these_results(week_results: Results, tmp_path: Path) -> None:
     (tmp_path / ".kube").mkdir()
     body = {
         "current-context": "elsewhere",
@@ -161,23 +167,23 @@ def test_another_clusters_components_do_not_stand_beside_these_results(made: Res
         "users": [{"name": "u", "user": {}}],
     }
     (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(body))
-    status = document(made.store, tmp_path)
+    status = document(week_results.store, tmp_path)
     assert status["cluster_unknown"].startswith("the kubeconfig's context belongs to elsewhere, the results to ")
 
 
-def test_several_clusters_are_rows_unless_one_is_named(made: Results, tmp_path: Path) -> None:
+def test_several_clusters_are_rows_unless_one_is_named(week_results: Results, tmp_path: Path) -> None:
     folder = tmp_path / "store"
-    source = Path(made.store.url.removeprefix("file://"))
+    source = Path(week_results.store.url.removeprefix("file://"))
     shutil.copytree(source, folder)
-    shutil.copytree(folder / made.store.cluster, folder / "second")
-    both = Store(folder.as_uri(), made.store.cluster)
+    shutil.copytree(folder / week_results.store.cluster, folder / "second")
+    both = Store(folder.as_uri(), week_results.store.cluster)
     rows = document(both, tmp_path)
-    assert [row["cluster"] for row in rows] == [made.store.cluster, "second"]
+    assert [row["cluster"] for row in rows] == [week_results.store.cluster, "second"]
     assert document(both, tmp_path, "--cluster", "second")["nodes"] == WEEK.nodes
     refused = run(both, tmp_path, "--all-clusters", "--cluster", "second")
     assert refused.returncode == 2 and "exclude each other" in refused.stderr
-    for words in ((), ("--all-clusters",)):
-        refused = run(both, tmp_path, *words, "--context", "prod")
+    for arguments in ((), ("--all-clusters",)):
+        refused = run(both, tmp_path, *arguments, "--context", "prod")
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "kube.context is a setting of a single cluster" in refused.stderr and "--cluster NAME" in refused.stderr
 
@@ -189,7 +195,7 @@ def plans_in(api: Api) -> list[Any]:
 
 
 def test_a_real_api_server_says_what_runs_and_how_much_of_it(
-    bare_plane: ControlPlane, made: Results, tmp_path: Path
+    bare_plane: ControlPlane, week_results: Results, tmp_path: Path
 ) -> None:
     api: Api = bare_plane.api()
     if not api.exists("/api/v1/namespaces/cotenant"):
@@ -198,23 +204,25 @@ def test_a_real_api_server_says_what_runs_and_how_much_of_it(
     path = "/apis/apps/v1/namespaces/cotenant/deployments"
     if not api.exists(f"{path}/{body['metadata']['name']}"):
         api.create(path, body)
-    words = ("--kubeconfig", str(bare_plane.admin_kubeconfig))
-    seen = document(made.store, tmp_path, *words)
+    options = ("--kubeconfig", str(bare_plane.admin_kubeconfig))
+    status = document(week_results.store, tmp_path, *options)
     # No kubelet runs here: one pod is wanted, none is ready.
-    assert {"name": "cotenant-manager", "kind": "Deployment", "ready": 0, "wanted": 1} in seen["running"]
+    assert {"name": "cotenant-manager", "kind": "Deployment", "ready": 0, "wanted": 1} in status["running"]
     # Other tests may have left plans in this cluster: those that wait have no phase yet, or Proposed.
     phases = [plan.get("status", {}).get("phase", "Proposed") for plan in plans_in(api)]
-    assert (seen["waiting"]["plans_for_approval"], seen["plans_unknown"]) == (phases.count("Proposed"), "")
-    shown = run(made.store, tmp_path, *words).stdout
+    assert (status["waiting"]["plans_for_approval"], status["plans_unknown"]) == (phases.count("Proposed"), "")
+    shown = run(week_results.store, tmp_path, *options).stdout
     assert "cotenant-manager (Deployment): 0 of 1 ready  <- not all are ready" in shown
     api.delete(f"{path}/{body['metadata']['name']}")
 
 
-def test_a_plan_that_cannot_be_read_leaves_the_others_counted(made: Results, tmp_path: Path) -> None:
-    with plans.embedded(tmp_path) as scene:
-        scene.plan("good")
-        scene.plan("bad", window={"start": "2026-11-20T13:00:00Z", "end": "2026-11-20T12:00:00Z"})
-        done = run(made.store, tmp_path, "-o", "json", "--kubeconfig", str(scene.settings.kube.kubeconfig))
+def test_a_plan_that_cannot_be_read_leaves_the_others_counted(week_results: Results, tmp_path: Path) -> None:
+    with plans.embedded(tmp_path) as plans_scene:
+        plans_scene.plan("good")
+        plans_scene.plan("bad", window={"start": "2026-11-20T13:00:00Z", "end": "2026-11-20T12:00:00Z"})
+        done = run(
+            week_results.store, tmp_path, "-o", "json", "--kubeconfig", str(plans_scene.settings.kube.kubeconfig)
+        )
     status = json.loads(done.stdout)
     assert (done.returncode, status["waiting"]["plans_for_approval"], status["plans_unknown"]) == (4, 1, "")
     assert status["plans_left_out"].startswith("1 plan cannot be read and is not counted: reservationplan shop/bad: ")
@@ -222,7 +230,7 @@ def test_a_plan_that_cannot_be_read_leaves_the_others_counted(made: Results, tmp
 
 
 def test_who_may_not_list_plans_sees_the_rest_and_why_they_are_not_known(
-    bare_plane: ControlPlane, made: Results, tmp_path: Path
+    bare_plane: ControlPlane, week_results: Results, tmp_path: Path
 ) -> None:
     """The role for readers that is shipped lists workloads and no plans."""
     api, group = bare_plane.api(), "rbac.authorization.k8s.io"
@@ -235,10 +243,10 @@ def test_who_may_not_list_plans_sees_the_rest_and_why_they_are_not_known(
                  "clusterrolebindings": {"metadata": {"name": "rita"}, "subjects": [who], "roleRef": ref}}  # fmt: skip
     for plural, body in made_here.items():
         api.create(f"/apis/{group}/v1/{plural}", body)
-    words = ("--kubeconfig", str(bare_plane.user("rita")))
-    seen = document(made.store, tmp_path, *words)
-    assert (seen["cluster_unknown"], seen["waiting"]["plans_for_approval"]) == ("", None)
-    assert "cannot list reservationplans.cotenant.dev" in seen["plans_unknown"]
-    assert f"plans are not known: {seen['plans_unknown']}" in run(made.store, tmp_path, *words).stdout
+    options = ("--kubeconfig", str(bare_plane.user("rita")))
+    status = document(week_results.store, tmp_path, *options)
+    assert (status["cluster_unknown"], status["waiting"]["plans_for_approval"]) == ("", None)
+    assert "cannot list reservationplans.cotenant.dev" in status["plans_unknown"]
+    assert f"plans are not known: {status['plans_unknown']}" in run(week_results.store, tmp_path, *options).stdout
     for plural in made_here:
         api.delete(f"/apis/{group}/v1/{plural}/rita")

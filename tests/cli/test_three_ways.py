@@ -65,11 +65,11 @@ def test_pods_are_the_same_on_the_command_line_in_the_api_and_in_the_export(scan
     with support.served(support.app_of(scanned)) as address:
         base = f"{address}/api/v1/pods?{quote(query, safe='=&!')}"
         api = json.loads(urllib.request.urlopen(base, timeout=30).read())
-        whole = urllib.request.urlopen(f"{base}&format=csv", timeout=30).read().decode()
+        whole_csv = urllib.request.urlopen(f"{base}&format=csv", timeout=30).read().decode()
         page = urllib.request.urlopen(f"{base}&columns={','.join(columns)}&format=csv", timeout=30).read().decode()
     assert 0 < api["total"] < api["of"]
     assert json.loads(shown) == api["rows"]
-    assert as_csv == whole
+    assert as_csv == whole_csv
     assert list(csv.DictReader(io.StringIO(page))) == [
         {name: "" if row[name] is None else str(row[name]) for name in columns} for row in api["rows"]
     ]

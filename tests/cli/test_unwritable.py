@@ -22,17 +22,17 @@ def home_in_a_file(folder: Path) -> str:
     return str(folder / "file")
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@pytest.mark.parametrize("line", COMMANDS)
 @pytest.mark.parametrize("home", ["a file", "/proc", "/sys/kernel"])
-def test_a_ledger_that_cannot_be_opened_is_an_error_with_a_way_out(words: str, home: str, tmp_path: Path) -> None:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("COTENANT_", "XDG_"))}
-    env = {**kept, "HOME": home_in_a_file(tmp_path) if home == "a file" else home}
+def test_a_ledger_that_cannot_be_opened_is_an_error_with_a_way_out(line: str, home: str, tmp_path: Path) -> None:
+    variables = {k: v for k, v in os.environ.items() if not k.startswith(("COTENANT_", "XDG_"))}
+    env = {**variables, "HOME": home_in_a_file(tmp_path) if home == "a file" else home}
     done = subprocess.run(
-        [sys.executable, "-c", ENTRY, *words.split()], env=env, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", ENTRY, *line.split()], env=env, capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"error: the ledger {env['HOME']}/.local/state/cotenant/ledger.db ")
     assert done.stderr.endswith(OTHER_FILE)
-    again = [sys.executable, "-c", ENTRY, *words.split(), "--set", f"actions.ledger={tmp_path}/ledger.db"]
+    again = [sys.executable, "-c", ENTRY, *line.split(), "--set", f"actions.ledger={tmp_path}/ledger.db"]
     done = subprocess.run(again, env=env, capture_output=True, text=True, check=False, timeout=120)
     assert (tmp_path / "ledger.db").exists() and OTHER_FILE not in done.stderr

@@ -33,7 +33,7 @@ from cotenant_lab.demo.demo import summary
 from tests.consistency.settings import Scene
 from tests.consistency.surfaces import Surfaces
 from tests.support.command_line import cotenant as command
-from tests.support.component_text import found, text_of
+from tests.support.component_text import component_of, text_of
 from tests.support.dashboard import QUICK
 
 pytestmark = [pytest.mark.slow]
@@ -100,7 +100,7 @@ def test_sentence_tile_list_and_bar_say_these_sums(shown: Scene, document: Overv
     now, after, currency = document.savings.now, document.savings.all_steps, shown.currency
     search = f"?{shown.setting.search}" if shown.setting.search else ""
     contents = page_overview.contents(shown.view, search)
-    of_now, _, of_all = text_of(found(contents, "overview-worth")).partition("Applying all steps")
+    of_now, _, of_all = text_of(component_of(contents, "overview-worth")).partition("Applying all steps")
     agrees(of_now, now, currency)
     drawn = overview_page(shown.view, search)
     assert drawn is not None
@@ -111,11 +111,11 @@ def test_sentence_tile_list_and_bar_say_these_sums(shown: Scene, document: Overv
     own = "&".join(part for part in shown.setting.search.split("&") if part.startswith("ns="))
     query = recommendations.LIST.query(own, snapshot.tables[RECOMMENDATIONS.name].schema)
     (sums,) = recommendations.totals(snapshot, query, currency)
-    captions = [text_of(found(sums, name)).partition("net")[0] for name in ("total-now", "total-all-steps")]
+    captions = [text_of(component_of(sums, name)).partition("net")[0] for name in ("total-now", "total-all-steps")]
     agrees(captions[0], now, currency)
     agrees(captions[1], after, currency)
     bar = select_bar.contents(shown.view, recommendations.LIST, own, Selection(everything=True))
-    agrees(text_of(found(bar, "selection-all-steps")), after, currency)
+    agrees(text_of(component_of(bar, "selection-all-steps")), after, currency)
 
 
 def test_critical_is_danger_alone_whatever_the_strategy_and_the_prices(rows: list[dict[str, Any]]) -> None:

@@ -240,7 +240,7 @@ def test_a_callback_that_says_what_it_takes_refuses_whoever_lacks_it_in_words(ho
     for target in lacking:
         response = sweep.press(browser, target, house.values)
         assert response.status_code == 200, target
-        assert f"may not {target.takes}" in sweep.said(response), target
+        assert f"may not {target.takes}" in sweep.spoken_text(response), target
     assert house.state() == before
     assert bool(lacking) == (role is not Role.ADMIN)
 

@@ -41,7 +41,7 @@ from cotenant_lab.demo.demo import summary
 from tests.support import dashboard as support
 from tests.support.approximate import about
 from tests.support.command_line import cotenant
-from tests.support.component_text import found, text_of
+from tests.support.component_text import component_of, text_of
 from tests.support.dashboard import Results
 
 CURRENCY = "USD"
@@ -151,17 +151,17 @@ def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: Pla
     shown = overview_page(view, "")
     assert shown is not None
     contents = overview.contents(view, "")
-    now, _, after = text_of(found(contents, "overview-worth")).partition("Applying all steps")
+    now, _, after = text_of(component_of(contents, "overview-worth")).partition("Applying all steps")
     agrees(now, stored.now)  # nothing but what is ready has a step now
     agrees(after, shown.ready_savings.all_steps)
     assert shown.ready_savings == planned_savings(shown.advice, parse(numbers.READY, shown.advice.schema))
     snapshot = view.source.snapshot()
     query = recommendations.LIST.query("", snapshot.tables[RECOMMENDATIONS.name].schema)
     (sums,) = recommendations.totals(snapshot, query, CURRENCY)
-    agrees(text_of(found(sums, "total-now")).partition("net")[0], stored.now)
-    agrees(text_of(found(sums, "total-all-steps")).partition("net")[0], stored.all_steps)
+    agrees(text_of(component_of(sums, "total-now")).partition("net")[0], stored.now)
+    agrees(text_of(component_of(sums, "total-all-steps")).partition("net")[0], stored.all_steps)
     bar = select_bar.contents(view, recommendations.LIST, "", Selection(everything=True))
-    agrees(text_of(found(bar, "selection-all-steps")), stored.all_steps)
+    agrees(text_of(component_of(bar, "selection-all-steps")), stored.all_steps)
 
 
 def test_the_tile_counts_what_is_ready_and_names_what_needs_a_second_person(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.enforcer.test_cgroup_v2 import booted, passed, tests_in
+from tests.enforcer.test_cgroup_v2 import booted, names_of_tests, passed
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.xdist_group("guest")]
 
@@ -22,4 +22,4 @@ def test_strategies_hold_on_cgroup_v2() -> None:
 def test_strategies_keep_within_a_kubelets_memory_qos_on_cgroup_v2() -> None:
     text = booted(tests := Path(__file__).parent / "guest" / "memory_qos_v2.py")
     assert "guest-rc=0" in text, text
-    assert {name.partition("[")[0] for name in passed(text)} == tests_in(tests), text
+    assert {name.partition("[")[0] for name in passed(text)} == names_of_tests(tests), text

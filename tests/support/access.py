@@ -49,19 +49,19 @@ def by_proxy(*trusted: str, **more: Any) -> AccessSettings:
     return settings_of(mode="proxy", proxy={"trusted": [*trusted], **more.pop("proxy", {})}, **more)
 
 
-def settings_of(**given: Any) -> AccessSettings:
+def settings_of(**fields: Any) -> AccessSettings:
     """As a settings file gives them, with everybody's roles and writing allowed."""
-    return msgspec.convert({"read_only": False, "roles": ROLES, **given}, AccessSettings)
+    return msgspec.convert({"read_only": False, "roles": ROLES, **fields}, AccessSettings)
 
 
 @contextmanager
 def dashboard(
-    folder: Path, access: AccessSettings, base: str = "/", port: int = 0, host: str = "127.0.0.1", **given: Any
+    folder: Path, access: AccessSettings, base: str = "/", port: int = 0, host: str = "127.0.0.1", **context: Any
 ) -> Iterator[str]:
     """A dashboard without results; yields its address, without the base path. port: 0 takes a free one."""
     settings = msgspec.structs.replace(QUICK, base_path=base)
     source = StoreSource(Store((folder / "store").as_uri(), "none"), settings)
-    app = create_app(source, settings, FixedClock(0.0), DashboardContext(access=access, **given))
+    app = create_app(source, settings, FixedClock(0.0), DashboardContext(access=access, **context))
     with served(app, port, host) as url:
         yield url
 
@@ -74,26 +74,26 @@ class Browser:
         self.session = requests.Session()
         self.session.headers.update(headers)
 
-    def get(self, path: str, page: bool = False, **named: Any) -> requests.Response:
+    def get(self, path: str, page: bool = False, **options: Any) -> requests.Response:
         headers = {"Accept": "text/html"} if page else {}
-        return self.session.get(self.address + path, headers=headers, allow_redirects=False, timeout=30, **named)
+        return self.session.get(self.address + path, headers=headers, allow_redirects=False, timeout=30, **options)
 
-    def post(self, path: str, token: str | None = None, **named: Any) -> requests.Response:
+    def post(self, path: str, token: str | None = None, **options: Any) -> requests.Response:
         sent = self.cookie("_csrf_token") if token is None else token
-        headers = {"X-CSRFToken": sent, "Origin": self.address, **named.pop("headers", {})}
-        return self.session.post(self.address + path, headers=headers, allow_redirects=False, timeout=30, **named)
+        headers = {"X-CSRFToken": sent, "Origin": self.address, **options.pop("headers", {})}
+        return self.session.post(self.address + path, headers=headers, allow_redirects=False, timeout=30, **options)
 
     def cookie(self, name: str) -> str:
         return next((c.value or "" for c in self.session.cookies if c.name == name), "")
 
     def log_in(self, name: str, base: str = "/", after: str = "") -> requests.Response:
         """Through the provider's form; the answer of the callback."""
-        there = self.get(f"{base}auth/login", params={"next": after})
-        back = self.at_provider(there.headers["Location"], name)
+        login_redirect = self.get(f"{base}auth/login", params={"next": after})
+        back = self.at_provider(login_redirect.headers["Location"], name)
         return self.session.get(back, allow_redirects=False, timeout=30)
 
     def at_provider(self, url: str, name: str) -> str:
         """Where the provider sends the browser back to."""
         form = dict(parse_qsl(urlsplit(url).query)) | {"person": name}
-        answer = requests.post(url.partition("?")[0], data=form, allow_redirects=False, timeout=30)
-        return answer.headers["Location"]
+        response = requests.post(url.partition("?")[0], data=form, allow_redirects=False, timeout=30)
+        return response.headers["Location"]

@@ -129,10 +129,10 @@ class Scene:
     def live(self, ref: WorkloadRef) -> dict[str, Any]:
         """The object as the server has it."""
         client = self.client
-        found = client.get(address_of(ref).path)
+        live_object = client.get(address_of(ref).path)
         client.close()
-        assert found is not None, f"{ref} is not there"
-        return found
+        assert live_object is not None, f"{ref} is not there"
+        return live_object
 
     def resources(self, ref: WorkloadRef) -> list[Any]:
         """Each container's resources in the template."""
@@ -144,15 +144,15 @@ class Scene:
 
 
 @contextmanager
-def embedded(folder: Path, made: Prepared | None = None, actions: ActionSettings = ACTIONS) -> Iterator[Scene]:
+def embedded(folder: Path, cluster: Prepared | None = None, actions: ActionSettings = ACTIONS) -> Iterator[Scene]:
     """On the embedded API server, ready at once; ledger and kubeconfig in the folder."""
     with EmbeddedServer() as server:
         kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
-        scene = Scene(made or prepared(folder), settings_of(folder, kubeconfig, actions), server)
-        _send_whole(scene, list(objects.nodes(scene.inventory.nodes, fake=True)))
-        _place(scene, pods=True)
-        settle_rollouts(scene)
-        yield scene
+        scene_built = Scene(cluster or prepared(folder), settings_of(folder, kubeconfig, actions), server)
+        _send_whole(scene_built, list(objects.nodes(scene_built.inventory.nodes, fake=True)))
+        _place(scene_built, pods=True)
+        settle_rollouts(scene_built)
+        yield scene_built
 
 
 @contextmanager
@@ -162,21 +162,24 @@ def on_plane(plane: ControlPlane, folder: Path, actions: ActionSettings = ACTION
     Who acts has the documented rights, and no more.
     """
     name = f"act-{secrets.token_hex(4)}"
-    scene = Scene(prepared(folder, name), settings_of(folder, plane.admin_kubeconfig, actions))
-    nodes = list(objects.nodes((_roomy(node, name) for node in scene.inventory.nodes), fake=True))
+    scene_built = Scene(prepared(folder, name), settings_of(folder, plane.admin_kubeconfig, actions))
+    nodes = list(objects.nodes((_roomy(node, name) for node in scene_built.inventory.nodes), fake=True))
     try:
-        _send_whole(scene, nodes)
-        _place(scene, pods=False)
-        _await_ready(scene)
+        _send_whole(scene_built, nodes)
+        _place(scene_built, pods=False)
+        _await_ready(scene_built)
         yield replace(
-            scene,
+            scene_built,
             settings=settings_of(
-                folder, applier(plane, scene.namespace, heads_in=scene.settings.manager.namespace), actions
+                folder, applier(plane, scene_built.namespace, heads_in=scene_built.settings.manager.namespace), actions
             ),
         )
     finally:
         client = plane.api()
-        for path in (f"/api/v1/namespaces/{scene.namespace}", *(f"/api/v1/nodes/{i.address.name}" for i in nodes)):
+        for path in (
+            f"/api/v1/namespaces/{scene_built.namespace}",
+            *(f"/api/v1/nodes/{i.address.name}" for i in nodes),
+        ):
             with suppress(ApiError):
                 client.delete(path)
 
@@ -188,29 +191,29 @@ def _roomy(node: Node, prefix: str) -> Node:
     return replace(node, name=f"{prefix}-{node.name}", capacity=twice, allocatable=twice)
 
 
-def app_of(scene: Scene, people: Callable[[], Person] | None = None, **given: Any) -> Any:
+def app_of(cluster: Scene, people: Callable[[], Person] | None = None, **context: Any) -> Any:
     """The application with a service. people: the administrator at this machine unless said; given: fields of Given."""
-    settings = scene.settings
-    known = DashboardContext(
+    settings = cluster.settings
+    dashboard_context = DashboardContext(
         kubectl_command,
         manifest,
         settings.recommender.prices,
         actions=settings.actions,
-        **{"current_user": people or at_this_machine(settings.kube), "changes": scene.service(), **given},
+        **{"current_user": people or at_this_machine(settings.kube), "changes": cluster.service(), **context},
     )
-    source = StoreSource(scene.store, settings.dashboard)
-    return create_app(source, settings.dashboard, FixedClock(scene.end_seconds), known)
+    source = StoreSource(cluster.store, settings.dashboard)
+    return create_app(source, settings.dashboard, FixedClock(cluster.end_seconds), dashboard_context)
 
 
-def served(scene: Scene, people: Callable[[], Person] | None = None, **given: Any) -> AbstractContextManager[str]:
+def served(cluster: Scene, people: Callable[[], Person] | None = None, **context: Any) -> AbstractContextManager[str]:
     """The same behind a real server; gives its address."""
-    return support.served(app_of(scene, people, **given))
+    return support.served(app_of(cluster, people, **context))
 
 
-def settle_rollouts(scene: Scene) -> None:
+def settle_rollouts(cluster: Scene) -> None:
     """On the embedded server: say that every controller has rolled out what its template asks for."""
-    client, made = scene.client, []
-    for workload in scene.inventory.workloads:
+    client, statuses = cluster.client, []
+    for workload in cluster.inventory.workloads:
         if workload.ref.kind not in ("Deployment", "StatefulSet", "DaemonSet"):
             continue
         address = address_of(workload.ref)
@@ -224,38 +227,40 @@ def settle_rollouts(scene: Scene) -> None:
         status = {**numbers, "observedGeneration": live["metadata"]["generation"]}
         head = {"apiVersion": address.api_version, "kind": workload.ref.kind}
         meta = {"name": address.name, "namespace": address.namespace}
-        made.append(Apply(address, {**head, "metadata": meta, "status": status}, "status", why="test"))
+        statuses.append(Apply(address, {**head, "metadata": meta, "status": status}, "status", why="test"))
     client.close()
-    _send(scene, made)
+    _send(cluster, statuses)
 
 
 @contextmanager
-def oversized_gpu(scene: Scene) -> Iterator[ContainerRef]:
+def oversized_gpu(cluster: Scene) -> Iterator[ContainerRef]:
     """On the embedded server: a container that asks for a GPU, of which half would do by the stored findings."""
-    workload, other = scene.workloads[:2]
-    name = scene.live(workload)["spec"]["template"]["spec"]["containers"][0]["name"]
-    ref, former = ContainerRef(workload, name), scene.store.read_table(FINDINGS)
+    workload, other = cluster.workloads[:2]
+    name = cluster.live(workload)["spec"]["template"]["spec"]["containers"][0]["name"]
+    ref, former = ContainerRef(workload, name), cluster.store.read_table(FINDINGS)
     proposal = str(GpuShareProposal(GpuShare(40, 50), GpuShare(100, 100)))
     findings = (
         ClusterFinding(FindingKind.OVERSIZED_GPU, ref, Severity.WARNING, proposal=proposal, monthly_saving=1.0),
         ClusterFinding(FindingKind.IDLE_WORKLOAD, other, Severity.WARNING),
     )
-    scene.store.write_table(tables.findings(findings))
+    cluster.store.write_table(tables.findings(findings))
     limits = {"requests": {"cpu": "1"}, "limits": {"memory": "8Gi", "nvidia.com/gpu": "1"}}
     operation = {"op": "add", "path": "/spec/template/spec/containers/0/resources", "value": limits}
-    _send(scene, [Patch(address_of(workload), (operation,), why="test")])
-    settle_rollouts(scene)
+    _send(cluster, [Patch(address_of(workload), (operation,), why="test")])
+    settle_rollouts(cluster)
     try:
         yield ref
     finally:
-        scene.store.write_table(former)
+        cluster.store.write_table(former)
 
 
-def offer_gpu(scene: Scene) -> None:
+def offer_gpu(cluster: Scene) -> None:
     """On the embedded server: a node whose Device object lists a healthy GPU."""
     name = "devices.scheduling.koordinator.sh"
     definition = yaml.safe_load((CRDS / f"{name}.yaml").read_text())
-    _send(scene, [Apply(Address("apiextensions.k8s.io/v1", "customresourcedefinitions", name), definition, why="test")])
+    _send(
+        cluster, [Apply(Address("apiextensions.k8s.io/v1", "customresourcedefinitions", name), definition, why="test")]
+    )
     card = {"type": "gpu", "minor": 0, "health": True, "resources": {"koordinator.sh/gpu-core": "100"}}
     body: dict[str, Any] = {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",
@@ -263,7 +268,7 @@ def offer_gpu(scene: Scene) -> None:
         "metadata": {"name": "gpu-node"},
     }
     device = Address(body["apiVersion"], "devices", "gpu-node")
-    _send(scene, [Apply(device, {**body, "spec": {"devices": [card]}}, why="test")])
+    _send(cluster, [Apply(device, {**body, "spec": {"devices": [card]}}, why="test")])
 
 
 def prepared(folder: Path, name: str = "pay") -> Prepared:
@@ -297,26 +302,26 @@ def settings_of(folder: Path, kubeconfig: Path, actions: ActionSettings) -> Sett
     )
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *arguments: str) -> str:
     """The output of git in a folder, as somebody with a name."""
     identity = ("-c", "user.name=Jane", "-c", "user.email=jane@example.org")
-    command = ["git", "-C", str(folder), *identity, *words]
+    command = ["git", "-C", str(folder), *identity, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def git_repository(scene: Scene, folder: Path, *refs: WorkloadRef) -> Path:
+def git_repository(cluster: Scene, folder: Path, *refs: WorkloadRef) -> Path:
     """A Git repository with the manifests of workloads as they are on the server."""
     folder.mkdir()
     for ref in refs:
-        (folder / f"{ref.name}.yaml").write_text(f"# {ref}\n{yaml.safe_dump(scene.live(ref))}")
-    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "As it is")):
-        git(folder, *words)
+        (folder / f"{ref.name}.yaml").write_text(f"# {ref}\n{yaml.safe_dump(cluster.live(ref))}")
+    for arguments in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "As it is")):
+        git(folder, *arguments)
     git(folder, "config", "user.name", "Jane")
     git(folder, "config", "user.email", "jane@example.org")
     return folder
 
 
-def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:
+def _in_one(cluster: SyntheticCluster, name: str) -> SyntheticCluster:
     """The same cluster with everything in one namespace; names get their old namespace in front, so that none meet."""
 
     def workload(ref: WorkloadRef) -> WorkloadRef:
@@ -325,14 +330,14 @@ def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:
     def series(ref: PodContainerRef) -> PodContainerRef:
         return msgspec.structs.replace(ref, namespace=name, pod=f"{ref.namespace}-{ref.pod}")
 
-    def pod(found: Pod) -> Pod:
-        named = f"{found.namespace}-{found.name}"
-        return replace(found, namespace=name, name=named, workload=workload(found.workload))
+    def pod(original: Pod) -> Pod:
+        pod_name = f"{original.namespace}-{original.name}"
+        return replace(original, namespace=name, name=pod_name, workload=workload(original.workload))
 
-    def event(found: Event) -> Event:
-        return replace(found, subject=series(found.subject))
+    def event(original: Event) -> Event:
+        return replace(original, subject=series(original.subject))
 
-    old = made.inventory
+    old = cluster.inventory
     inventory = replace(
         old,
         workloads=tuple(replace(w, ref=workload(w.ref)) for w in old.workloads),
@@ -340,24 +345,24 @@ def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:
         events=tuple(event(e) for e in old.events),
     )
     usage = {
-        signal: found if signal.spec.per_node else replace(found, refs=tuple(series(r) for r in found.refs))
-        for signal, found in made.usage.items()
+        signal: original if signal.spec.per_node else replace(original, refs=tuple(series(r) for r in original.refs))
+        for signal, original in cluster.usage.items()
     }
-    return replace(made, inventory=inventory, usage=usage)
+    return replace(cluster, inventory=inventory, usage=usage)
 
 
-def _place(scene: Scene, *, pods: bool) -> None:
+def _place(cluster: Scene, *, pods: bool) -> None:
     """Namespaces, then controllers, then what controllers would make where there are none."""
-    bare = _unprefixed(scene.inventory)
+    bare = _unprefixed(cluster.inventory)
     namespaces = list(objects.namespaces(bare))
-    _send(scene, namespaces)
+    _send(cluster, namespaces)
     if not pods:  # controllers make them; whose first try is refused tries again later and later
         for namespace in namespaces:
             account = f"{namespace.address.path}/serviceaccounts/default"
-            wait_for(f"{account}", lambda account=account: scene.client.get(account))
-    _send(scene, list(objects.workloads(bare)))
+            wait_for(f"{account}", lambda account=account: cluster.client.get(account))
+    _send(cluster, list(objects.workloads(bare)))
     if pods:
-        _send_whole(scene, list(objects.pods(bare)))
+        _send_whole(cluster, list(objects.pods(bare)))
 
 
 def _unprefixed(inventory: Inventory) -> Inventory:
@@ -376,43 +381,43 @@ def _unprefixed(inventory: Inventory) -> Inventory:
     )
 
 
-def _send_whole(scene: Scene, intents: Sequence[Apply]) -> None:
+def _send_whole(cluster: Scene, intents: Sequence[Apply]) -> None:
     """Objects first, then their statuses."""
-    for kept in ("", "status"):
-        _send(scene, [intent for intent in intents if intent.subresource == kept])
+    for subresource in ("", "status"):
+        _send(cluster, [intent for intent in intents if intent.subresource == subresource])
 
 
-def _send(scene: Scene, intents: Sequence[Intent]) -> None:
-    refused = [o for o in send_all(scene.client, intents, "test", workers=4) if o.error]
+def _send(cluster: Scene, intents: Sequence[Intent]) -> None:
+    refused = [o for o in send_all(cluster.client, intents, "test", workers=4) if o.error]
     assert not refused, f"{len(refused)} of {len(intents)} were refused: {refused[0]}"
 
 
-def _await_ready(scene: Scene) -> None:
+def _await_ready(cluster: Scene) -> None:
     """Until every controller has its pods; AssertionError with those that have not."""
     missing: list[str] = []
 
     def ready() -> bool:
-        missing[:] = _unready(scene)
+        missing[:] = _unready(cluster)
         return not missing
 
     try:
         wait_for("every workload to be ready", ready)
     except AssertionError as error:
-        raise AssertionError(f"{error}: {missing}; {_pending(scene)}") from error
+        raise AssertionError(f"{error}: {missing}; {_pending(cluster)}") from error
 
 
-def _unready(scene: Scene) -> list[str]:
+def _unready(cluster: Scene) -> list[str]:
     """Controllers that do not have all their pods yet."""
-    client = scene.client
-    waiting = [str(w.ref) for w in scene.inventory.workloads if not _ready(client, w.ref)]
+    client = cluster.client
+    waiting = [str(w.ref) for w in cluster.inventory.workloads if not _ready(client, w.ref)]
     client.close()
     return waiting
 
 
-def _pending(scene: Scene) -> list[str]:
+def _pending(cluster: Scene) -> list[str]:
     """Pods that are not ready, where they are, and what the scheduler and the kubelet say of them."""
-    client = scene.client
-    pods = (client.get(f"/api/v1/namespaces/{scene.namespace}/pods") or {}).get("items", ())
+    client = cluster.client
+    pods = (client.get(f"/api/v1/namespaces/{cluster.namespace}/pods") or {}).get("items", ())
     client.close()
     conditions_of = {pod["metadata"]["name"]: pod.get("status", {}).get("conditions", ()) for pod in pods}
     nodes = {pod["metadata"]["name"]: pod["spec"].get("nodeName", "no node") for pod in pods}
@@ -427,7 +432,7 @@ def _ready(client: KubeClient, ref: WorkloadRef) -> bool:
     if ref.kind not in ("Deployment", "StatefulSet", "DaemonSet"):
         return True
     live = client.get(address_of(ref).path) or {}
-    status, wanted = live.get("status") or {}, (live.get("spec") or {}).get("replicas")
-    count = status.get("desiredNumberScheduled", 1) if wanted is None else wanted
-    seen = status.get("observedGeneration") == live["metadata"]["generation"]
-    return seen and status.get("readyReplicas", status.get("numberReady", 0)) >= count
+    status, replicas = live.get("status") or {}, (live.get("spec") or {}).get("replicas")
+    count = status.get("desiredNumberScheduled", 1) if replicas is None else replicas
+    is_observed = status.get("observedGeneration") == live["metadata"]["generation"]
+    return is_observed and status.get("readyReplicas", status.get("numberReady", 0)) >= count

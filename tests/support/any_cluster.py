@@ -41,7 +41,7 @@ def clusters(draw: st.DrawFn) -> Scenario:
         ratio = 1 if guaranteed else draw(st.integers(1, 4))
         limits = {r: ratio * a for r, a in requests.items() if guaranteed or draw(_flags)}
         parts.append(Container(name, requests, limits, role=draw(st.sampled_from(ContainerRole))))
-    asked = draw(
+    annotations_drawn = draw(
         st.dictionaries(
             st.sampled_from(["profile", "cpu-fraction", "max-memory", "min-cpu", "keep-qos-class", "cpu-limit", "?"]),
             st.sampled_from(["aggressive", "0.5", "300Mi", "2", "false", "unset", "\u202e", "-1"]),
@@ -57,7 +57,7 @@ def clusters(draw: st.DrawFn) -> Scenario:
         tuple(parts),
         qos=draw(st.sampled_from(QosClass)),
         autoscaler=replace(scaler, unsolvable=otherwise) if draw(_flags) else None,
-        annotations={f"cotenant.dev/{k}": v for k, v in asked.items()},
+        annotations={f"cotenant.dev/{k}": v for k, v in annotations_drawn.items()},
     )
     ranges = [
         LimitRange(
@@ -141,8 +141,10 @@ def _annotated(draw: st.DrawFn) -> PointedCluster:
 
 
 def _left_out(draw: st.DrawFn) -> PointedCluster:
-    asked = draw(st.sampled_from([{"skip": "true"}, {"exclude-containers": "app"}, {"exclude-containers": "other"}]))
-    marks = {f"cotenant.dev/{key}": text for key, text in asked.items()}
+    annotations_drawn = draw(
+        st.sampled_from([{"skip": "true"}, {"exclude-containers": "app"}, {"exclude-containers": "other"}])
+    )
+    marks = {f"cotenant.dev/{key}": text for key, text in annotations_drawn.items()}
     return _plain(steady(400, DAYS), steady(300, DAYS), {CPU: 800}, {MEMORY: GIB}, annotations=marks)
 
 
@@ -178,8 +180,8 @@ def _asking_for_nothing(draw: st.DrawFn) -> PointedCluster:
 def _seen_seldom(draw: st.DrawFn) -> PointedCluster:
     """A short history, one with gaps, and a part that is not measured at all."""
     slots = draw(st.integers(1, 3 * DAY))
-    seen = np.arange(slots) % draw(st.integers(1, 4)) == 0
-    cpu, memory = np.where(seen, 400.0, np.nan), np.where(seen, 300.0, np.nan)
+    measured = np.arange(slots) % draw(st.integers(1, 4)) == 0
+    cpu, memory = np.where(measured, 400.0, np.nan), np.where(measured, 300.0, np.nan)
     limits = {CPU: draw(st.sampled_from([300, 900]))}
     unmeasured = np.full(slots, np.nan)
     return _plain(cpu, memory if draw(_flags) else unmeasured, {CPU: 800, MEMORY: GIB}, limits)
@@ -219,9 +221,9 @@ def _killed(draw: st.DrawFn) -> PointedCluster:
 
 def _in_a_quota(draw: st.DrawFn) -> PointedCluster:
     plain = _plain(steady(400, DAYS), steady(300, DAYS), {CPU: 100, MEMORY: 64 * MIB}, replicas=draw(st.integers(1, 9)))
-    resource, left = draw(st.sampled_from(Resource)), draw(st.integers(0, 900))
+    resource, free_amount = draw(st.sampled_from(Resource)), draw(st.integers(0, 900))
     unit = 1 if resource is CPU else MIB
-    quota = Quota("shop", "q", resource, False, (5000 + left) * unit, 5000 * unit)
+    quota = Quota("shop", "q", resource, False, (5000 + free_amount) * unit, 5000 * unit)
     return replace(plain, scenario=replace(plain.scenario, quotas=(quota,)))
 
 
@@ -232,11 +234,11 @@ def _with_a_sibling(draw: st.DrawFn) -> PointedCluster:
         steady(400, days), steady(300, days), {CPU: draw(st.integers(50, 900)), MEMORY: 256 * MIB}, {MEMORY: 300 * MIB}
     )
     other = ContainerRef(WorkloadRef("shop", "Deployment", "web-v1"), "app")
-    known = [
+    siblings = [
         Sibling(other, CPU, draw(st.integers(300, 1300)), 14.0, 0, 1, 0),
         Sibling(other, MEMORY, draw(st.integers(200, 900)) * MIB, 14.0, 0, 1, 0),
     ]
-    return replace(plain, scenario=replace(plain.scenario, siblings=known))
+    return replace(plain, scenario=replace(plain.scenario, siblings=siblings))
 
 
 def _any(draw: st.DrawFn) -> PointedCluster:

@@ -82,8 +82,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """As the API server's service proxy does."""
         kind = {"Content-Type": self.headers.get("Content-Type", "")} if self.body else {}
         request = urllib.request.Request(url, self.body or None, kind)
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            self.raw(answer.status, answer.read())
+        with urllib.request.urlopen(request, timeout=60) as response:
+            self.raw(response.status, response.read())
 
     def hold(self) -> None:
         """Take a watch up and say nothing."""

@@ -115,9 +115,9 @@ def look(url: str, report: KillReport, ended: threading.Event) -> None:
 
 def _look_once(url: str, report: KillReport) -> None:
     pinned = Store(url, CLUSTER).pinned()
-    left, right = (pinned.read_document(name, list[str]) for name in ("left", "right"))
-    if left != right:
-        report.half.append(f"run: {left} and {right}")
+    left_ids, right = (pinned.read_document(name, list[str]) for name in ("left", "right"))
+    if left_ids != right:
+        report.half.append(f"run: {left_ids} and {right}")
     ledger = open_ledger(f"{url}/ledger", reading=True)
     counts = Counter(row.subject for row in ledger.entries())
     report.half += [f"{subject}: {n} rows" for subject, n in counts.items() if n != BATCH]
@@ -185,7 +185,7 @@ def _confirmed(folder: Path, writer: int) -> list[list[Any]]:
 
 def _judge(url: str, folder: Path, report: KillReport) -> None:
     """Compare the store with what was confirmed."""
-    confirmed = [one for writer in range(WRITERS) for one in _confirmed(folder, writer)]
+    confirmed = [confirmed_row for writer in range(WRITERS) for confirmed_row in _confirmed(folder, writer)]
     ledger = open_ledger(f"{url}/ledger", reading=True)
     if (wrong := ledger.verify().why) != "":
         report.lost.append(f"the chain of the ledger: {wrong}")
@@ -200,9 +200,9 @@ def _judge(url: str, folder: Path, report: KillReport) -> None:
                 report.lost.append(f"usage {number} of writer {writer}: {stored[:3]}")
         elif kind == "rows":
             report.rows += BATCH
-            found = counts[f"w{writer}-{number}"]
-            (report.lost if found < BATCH else report.doubled).extend(
-                [f"rows {number} of writer {writer}: {found}"] * (found != BATCH)
+            count = counts[f"w{writer}-{number}"]
+            (report.lost if count < BATCH else report.doubled).extend(
+                [f"rows {number} of writer {writer}: {count}"] * (count != BATCH)
             )
         else:
             report.runs += 1
@@ -212,8 +212,8 @@ def _judge(url: str, folder: Path, report: KillReport) -> None:
 def _judge_runs(url: str, confirmed: Sequence[Sequence[Any]], report: KillReport) -> None:
     """The newest run is what one of the writers published last, or tried to and never heard of."""
     last = {w: max((n for kind, of, n in confirmed if kind == "run" and of == w), default=-1) for w in range(WRITERS)}
-    left = Store(url, CLUSTER).pinned().read_document("left", list[str])
-    assert left is not None
-    writer, _, number = left[0].partition("-")
+    left_ids = Store(url, CLUSTER).pinned().read_document("left", list[str])
+    assert left_ids is not None
+    writer, _, number = left_ids[0].partition("-")
     if int(number) < last[int(writer)]:
         report.lost.append(f"the newest run is {number} of writer {writer}, who published {last[int(writer)]}")

@@ -13,10 +13,10 @@ from tests.support.dashboard import WEEK, results
 
 def copies(folder: Path, *names: str) -> list[Store]:
     """A store below the folder with the same results under each name."""
-    made = results(folder / "made", spec=WEEK, demo=False).store
+    one_week = results(folder / "made", spec=WEEK, demo=False).store
     stores = []
     for index, name in enumerate(names):
-        copytree(folder / "made" / made.cluster, folder / "store" / name)
+        copytree(folder / "made" / one_week.cluster, folder / "store" / name)
         store = Store((folder / "store").as_uri(), name)
         overview = store.read_document("overview", Overview)
         assert overview is not None

@@ -46,27 +46,27 @@ def percent_of(amount: int, percent: int) -> int:
 
 def sums(node: PlainNode, resource: Resource) -> dict[str, int]:
     """Every sum over pods."""
-    known = {(p.namespace, p.name): p for p in (node.metric.pods if node.metric else ())}
-    found = dict.fromkeys(("hp_used", "hp_request", "hp_max", "prod_request"), 0)
+    metrics = {(p.namespace, p.name): p for p in (node.metric.pods if node.metric else ())}
+    totals = dict.fromkeys(("hp_used", "hp_request", "hp_max", "prod_request"), 0)
     active = [p for p in node.pods if p.running]
     for pod in active:
-        metric = known.pop((pod.namespace, pod.name), None)
+        metric = metrics.pop((pod.namespace, pod.name), None)
         used = used_by(metric.usage, resource) if metric else None
         request, name = pod.requests.get(resource, 0), effective_class(pod)
         if name in ("koord-prod", ""):
-            found["prod_request"] += request
+            totals["prod_request"] += request
         request += pod.mid_requests.get(resource, 0)
         if name in LOW:
             continue
         pinned = pod.qos is QosClass.LSE and resource is Resource.CPU
-        found["hp_used"] += request if used is None or pinned else used
-        found["hp_request"] += request
-        found["hp_max"] += max(request, used or 0)
-    for metric in known.values():
+        totals["hp_used"] += request if used is None or pinned else used
+        totals["hp_request"] += request
+        totals["hp_max"] += max(request, used or 0)
+    for metric in metrics.values():
         if metric.priority.value not in LOW:
-            found["hp_used"] += metric.usage.get(resource, 0)
-            found["hp_max"] += metric.usage.get(resource, 0)
-    return found
+            totals["hp_used"] += metric.usage.get(resource, 0)
+            totals["hp_max"] += metric.usage.get(resource, 0)
+    return totals
 
 
 def used_by(usage: Mapping[Resource, int], resource: Resource) -> int | None:
@@ -85,22 +85,22 @@ def system_of(node: PlainNode, resource: Resource) -> int | None:
     """Outside of pods and host applications, by what is reported of it or of the whole node; None = nobody says."""
     metric = node.metric
     assert metric is not None
-    whole, system = machine_used(metric.node_usage, resource), metric.system_usage.get(resource)
-    if whole is None:
+    machine, system = machine_used(metric.node_usage, resource), metric.system_usage.get(resource)
+    if machine is None:
         return machine_used(metric.system_usage, resource)
     if system is not None:
         return system
-    named = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
-    return max(whole - sum(usage.get(resource, 0) for usage in named), 0)
+    reported = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
+    return max(machine - sum(usage.get(resource, 0) for usage in reported), 0)
 
 
 def believable(node: PlainNode, resource: Resource) -> bool:
     """Whether the report says nothing beyond 1.2 times what the node has, neither of use nor of prod's unused part."""
     metric = node.metric
     assert metric is not None
-    said = [metric.node_usage, metric.system_usage, metric.prod_reclaimable]
+    totals = [metric.node_usage, metric.system_usage, metric.prod_reclaimable]
     parts = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
-    amounts = [usage.get(resource, 0) for usage in (*said, *parts)]
+    amounts = [usage.get(resource, 0) for usage in (*totals, *parts)]
     amounts.append(sum(usage.get(resource, 0) for usage in parts))
     return not node.capacity or all(amount <= 1.2 * node.capacity for amount in amounts)
 

@@ -19,10 +19,10 @@ LEAN: Final = {"COTENANT_FORECASTING__BOOSTER_ROWS": "0", "COTENANT_FORECASTING_
 
 
 def cotenant(
-    *words: str, variables: Mapping[str, str] | None = None, standard_input: str | None = None
+    *argv: str, variables: Mapping[str, str] | None = None, standard_input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `cotenant WORDS`; `variables` are added to the environment. The traceback of a crash stands in stderr."""
-    done = CliRunner().invoke(root, list(words), env=variables, input=standard_input, prog_name="cotenant")
+    done = CliRunner().invoke(root, list(argv), env=variables, input=standard_input, prog_name="cotenant")
     crash = done.exception if not isinstance(done.exception, SystemExit) else None
     stderr = done.stderr + "".join(traceback.format_exception(crash) if crash else ())
-    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, stderr)
+    return subprocess.CompletedProcess(argv, done.exit_code, done.stdout, stderr)

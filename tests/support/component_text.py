@@ -16,11 +16,11 @@ def text_of(component: Any) -> str:
     return text_of(getattr(component, "children", None))
 
 
-def found(component: Any, id_: str) -> Any:
+def component_of(component: Any, id_: str) -> Any:
     """The component of that id below another; None without one."""
     if isinstance(component, list | tuple):
-        return next((hit for part in component if (hit := found(part, id_)) is not None), None)
+        return next((hit for part in component if (hit := component_of(part, id_)) is not None), None)
     if getattr(component, "id", None) == id_:
         return component
     children = getattr(component, "children", None)
-    return None if children is None or isinstance(children, str) else found(children, id_)
+    return None if children is None or isinstance(children, str) else component_of(children, id_)

@@ -74,10 +74,12 @@ def replayed(end_seconds: int) -> WhatIf:
     return WhatIf(end_seconds, 4, 100.0, risks, outcome(None, 20.0, 0.006))
 
 
-def app_of(made: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
+def app_of(results: Results, settings: DashboardSettings = QUICK, *, age_seconds: float = 0.0) -> Any:
     """The application on these results, at a clock that stands `age_seconds` after the history's end."""
-    clock = FixedClock(made.end_seconds + age_seconds)
-    return create_app(StoreSource(made.store, settings), settings, clock, DashboardContext(kubectl_command, manifest))
+    clock = FixedClock(results.end_seconds + age_seconds)
+    return create_app(
+        StoreSource(results.store, settings), settings, clock, DashboardContext(kubectl_command, manifest)
+    )
 
 
 def app_on(source: ResultSource, settings: DashboardSettings = QUICK, now_seconds: float = 0.0) -> Any:

@@ -77,11 +77,11 @@ class Dex:
     def token(self, person: str = ADA, client: str = CLIENT, scope: str = SCOPES) -> str:
         """An id token of somebody with a password here, for that application."""
         form = {"grant_type": "password", "username": person, "password": PASSWORD, "scope": scope}
-        answer = requests.post(
+        response = requests.post(
             f"{self.issuer}/token", data=form, auth=(client, SECRET), verify=self.ca_file or True, timeout=30
         )
-        assert answer.status_code == 200, answer.text
-        return str(answer.json()["id_token"])
+        assert response.status_code == 200, response.text
+        return str(response.json()["id_token"])
 
     def settings(self, **more: Any) -> AccessSettings:
         """Of a dashboard that asks people to log in here."""
@@ -134,16 +134,16 @@ class Behind:
         """Ada's browser, after she has typed her password at Dex and granted what is asked for."""
         browser = support.Browser(self.url)
         verify = self.dex.ca_file or True
-        there = browser.get("/auth/login").headers["Location"].replace("/auth?", "/auth/local?")
-        asks = browser.session.get(there, verify=verify, timeout=30)
+        login_url = browser.get("/auth/login").headers["Location"].replace("/auth?", "/auth/local?")
+        asks = browser.session.get(login_url, verify=verify, timeout=30)
         form = {"login": ADA, "password": PASSWORD}
         grants = browser.session.post(_action(asks), data=form, verify=verify, timeout=30)
         request = re.search(r'name="req" value="([^"]+)"', grants.text)
         assert request, grants.text
         form = {"req": request.group(1), "approval": "approve"}
         back = browser.session.post(grants.url, data=form, verify=verify, timeout=30, allow_redirects=False)
-        answer = browser.session.get(back.headers["Location"], timeout=30, allow_redirects=False)
-        assert answer.status_code == 303, answer.text
+        response = browser.session.get(back.headers["Location"], timeout=30, allow_redirects=False)
+        assert response.status_code == 303, response.text
         return browser
 
 
@@ -152,8 +152,8 @@ def upstream_of(people: dict[str, dict[str, Any]]) -> Iterator[Provider]:
     """The provider behind Dex; it calls people by name, as Dex wants it."""
     from tests.support.oidc_provider import running
 
-    named = {name: {"name": name.partition("@")[0], **claims} for name, claims in people.items()}
-    with running(Provider(people=named, proof=False)) as provider:
+    claims_of_people = {name: {"name": name.partition("@")[0], **claims} for name, claims in people.items()}
+    with running(Provider(people=claims_of_people, proof=False)) as provider:
         yield provider
 
 

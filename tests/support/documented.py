@@ -56,17 +56,17 @@ def commands(page: Path) -> Iterator[DocumentedCommand]:
     """Every simple command of the page's blocks."""
     for text in blocks(page):
         for line in text.replace("\\\n", " ").splitlines():
-            for words in _simple_commands(line):
-                yield DocumentedCommand(page.name, line.strip(), words)
+            for argv in _simple_commands(line):
+                yield DocumentedCommand(page.name, line.strip(), argv)
 
 
 def prose_commands(page: Path) -> Iterator[DocumentedCommand]:
     """Code in running text that begins with one of our programs."""
     prose = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     for code in re.findall(r"`([^`\n]+)`", prose):
-        words = tuple(code.split())
-        if words[0] in PROGRAMS and len(words) > 1:
-            yield DocumentedCommand(page.name, code, words)
+        argv = tuple(code.split())
+        if argv[0] in PROGRAMS and len(argv) > 1:
+            yield DocumentedCommand(page.name, code, argv)
 
 
 def _simple_commands(line: str) -> Iterator[tuple[str, ...]]:

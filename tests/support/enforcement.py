@@ -23,8 +23,8 @@ def act(at: float, node: str, strategy: str, reason: str, **more: Any) -> AgentA
 def quota(at: float, node: str, before: int, after: int, **more: Any) -> AgentAction:
     """A quota of best effort, in cores."""
     reason = "Suppressed" if after < before else "SuppressionEased"
-    said = {"subject": TIER, "knob": "cpu.quota", "before": str(100_000 * before), "after": str(100_000 * after)}
-    return act(at, node, "cpu-suppress", reason, **{"outcome": "written", **said, **more})
+    fields = {"subject": TIER, "knob": "cpu.quota", "before": str(100_000 * before), "after": str(100_000 * after)}
+    return act(at, node, "cpu-suppress", reason, **{"outcome": "written", **fields, **more})
 
 
 def acts(end: float) -> list[AgentAction]:
@@ -58,8 +58,8 @@ def lanes(end: float, node: str = "node-000", *, dry: bool = False, steps: int =
     return NodeLanes(node, end - steps, 1.0, 16_000.0, values, dry, "a test")
 
 
-def fill(store: Store, end: float, **told: Any) -> None:
+def fill(store: Store, end: float, **gathered: Any) -> None:
     """Keep all of it in a store."""
-    gathering = Gathering(end, sources=("Events of the cluster",), **{"agents": 3, "dry_agents": 1, **told})
+    gathering = Gathering(end, sources=("Events of the cluster",), **{"agents": 3, "dry_agents": 1, **gathered})
     both = (lanes(end), lanes(end, "node-001", dry=True))
     keep(store, EnforcementHistory(tuple(acts(end)), both, gathering), Retention(end))

@@ -85,11 +85,11 @@ def explore(
         if why := wrong(state):
             raise CounterExample(_story(first, state), why)
         is_end = True
-        for words, after in following(state):
+        for move, after in following(state):
             is_end = False
             if after not in first:
                 assert len(first) < limit, f"more than {limit} states"
-                first[after], before[after] = (words, state), []
+                first[after], before[after] = (move, state), []
                 edge.append(after)
             before[after].append(state)
         if is_end:
@@ -100,6 +100,6 @@ def explore(
 def _story(first: dict[StateT, tuple[str, StateT] | None], state: StateT) -> list[str]:
     steps: list[str] = []
     while (came := first[state]) is not None:
-        words, state = came
-        steps.append(words)
+        move, state = came
+        steps.append(move)
     return steps[::-1]

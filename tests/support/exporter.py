@@ -38,7 +38,7 @@ def exporter_text(end_seconds: int = EXPORTER_END) -> str:
     for name, (kind, series) in families.items():
         lines.append(f"# TYPE {name} {kind}")
         for labels, amount in series.items():
-            whole = name + ("_total" if kind == "counter" else "")
+            metric_name = name + ("_total" if kind == "counter" else "")
             values = [amount * (t - times[0]) if kind == "counter" else amount for t in times]
-            lines += [f"{whole}{labels} {v:.3f} {t}" for v, t in zip(values, times, strict=True)]
+            lines += [f"{metric_name}{labels} {v:.3f} {t}" for v, t in zip(values, times, strict=True)]
     return "\n".join([*lines, "# EOF", ""])

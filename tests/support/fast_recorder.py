@@ -186,8 +186,8 @@ class FastRecording:
     def wait(self, seconds: float) -> None:
         """Wait so long by the nodes' clock."""
         end = self.node_clock.now_seconds() + seconds
-        while (left := end - self.node_clock.now_seconds()) > 0:
-            time.sleep(min(0.2, left / self.speed))
+        while (remaining := end - self.node_clock.now_seconds()) > 0:
+            time.sleep(min(0.2, remaining / self.speed))
 
     def wait_stored(self, what: str, until_seconds: float) -> None:
         """Wait until a slot is stored that ends then or later."""

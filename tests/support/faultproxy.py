@@ -108,13 +108,13 @@ class FaultProxy:
             self.requests.append((path, query, headers))
             return self.count
 
-    def passed_on(self, answer: bytes, encoding: str) -> None:
+    def passed_on(self, body: bytes, encoding: str) -> None:
         """Note an answer's size and, with statistics, the samples that the server says it read for it."""
-        plain = gzip.decompress(answer) if self.statistics and encoding == "gzip" else answer
+        plain = gzip.decompress(body) if self.statistics and encoding == "gzip" else body
         match = _READ.search(plain[-1000:])
         with self._lock:
             self.samples_read += int(match[1]) if match else 0
-            self.sent_bytes += len(answer)
+            self.sent_bytes += len(body)
 
     def leave(self) -> None:
         """A request ends: nothing of its answer is to come but the sign of its end."""
@@ -182,27 +182,27 @@ class _Handler(BaseHTTPRequestHandler):
         if self.owner.statistics and body:
             body += b"&stats=all"
         upstream.request(self.command, self.path, body or None, headers)
-        answer = upstream.getresponse()
-        extra = {k: v for k, v in answer.getheaders() if k.lower() == "content-encoding"}
-        kind = answer.headers.get("Content-Type", "")
+        response = upstream.getresponse()
+        extra = {k: v for k, v in response.getheaders() if k.lower() == "content-encoding"}
+        kind = response.headers.get("Content-Type", "")
         if truncate:
-            content = answer.read()
-            self._head(answer.status, kind, {"Content-Length": str(len(content)), **extra})
+            content = response.read()
+            self._head(response.status, kind, {"Content-Length": str(len(content)), **extra})
             self.wfile.write(content[: len(content) // 2])
             self.close_connection = True
         else:
-            self._head(answer.status, kind, {"Transfer-Encoding": "chunked", **extra})
-            self._stream(answer)
+            self._head(response.status, kind, {"Transfer-Encoding": "chunked", **extra})
+            self._stream(response)
         upstream.close()
 
-    def _stream(self, answer: http.client.HTTPResponse) -> None:
+    def _stream(self, response: http.client.HTTPResponse) -> None:
         """Pass the pieces on as they come, like a network; the end is told when all is in the account."""
         content = bytearray()
-        while piece := answer.read1(1 << 16):
+        while piece := response.read1(1 << 16):
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             content += piece
             time.sleep(len(piece) / self.owner.bytes_per_second)
-        self.owner.passed_on(bytes(content), answer.headers.get("Content-Encoding", ""))
+        self.owner.passed_on(bytes(content), response.headers.get("Content-Encoding", ""))
         self._leave()  # first: whoever has seen the end may send the next request
         self.wfile.write(b"0\r\n\r\n")
 

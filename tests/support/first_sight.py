@@ -44,8 +44,8 @@ _SAID: Final = """() => {
 
 def sayings(page: Page) -> list[dict[str, Any]]:
     """Return the texts above the fold that have figures, and how many: [{"text": ..., "count": ...}]."""
-    found: list[dict[str, Any]] = page.evaluate(_SAID)
-    return found
+    sentences: list[dict[str, Any]] = page.evaluate(_SAID)
+    return sentences
 
 
 def unfold(page: Page, what: str = ".home-more") -> None:

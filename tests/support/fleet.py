@@ -37,6 +37,6 @@ def usage_of(values: FloatMatrix, first_slot: int = 0) -> Usage[PodContainerRef]
 def filled(url: str, values: FloatMatrix, hours: int | None = None) -> Store:
     """A store with the first `hours` of the values, all of them for None."""
     store = Store(url, "big")
-    kept = values if hours is None else values[:, : hours * HOUR_SECONDS // STEP]
-    store.append(Signal.CPU_USAGE_MEAN, usage_of(kept))
+    first_hours = values if hours is None else values[:, : hours * HOUR_SECONDS // STEP]
+    store.append(Signal.CPU_USAGE_MEAN, usage_of(first_hours))
     return store

@@ -102,7 +102,7 @@ def adopt(plane: ControlPlane) -> None:
     now = pool["creationTimestamp"]
     owner = {**KARPENTER, "kind": "NodePool", "name": POOL, "uid": pool["uid"]}
 
-    def claim(one: Any, node: Json) -> None:
+    def claim(own_api: Any, node: Json) -> None:
         name, status = node["metadata"]["name"], node["status"]
         own = {
             TYPE_LABEL: type_name(status["allocatable"]["cpu"]),
@@ -110,7 +110,7 @@ def adopt(plane: ControlPlane) -> None:
             "karpenter.sh/nodepool": POOL,
         }
         provider = f"kwok://{name}"
-        one.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": own}, "spec": {"providerID": provider}})
+        own_api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": own}, "spec": {"providerID": provider}})
         labels = {ZONE_LABEL: node["metadata"]["labels"][ZONE_LABEL], **own}
         meta = {
             "name": name,
@@ -124,7 +124,7 @@ def adopt(plane: ControlPlane) -> None:
             "requirements": [{"key": TYPE_LABEL, "operator": "In", "values": [own[TYPE_LABEL]]}],
             "resources": {"requests": {"cpu": "1"}},
         }
-        one.create(CLAIMS, {**KARPENTER, "kind": "NodeClaim", "metadata": meta, "spec": spec})
+        own_api.create(CLAIMS, {**KARPENTER, "kind": "NodeClaim", "metadata": meta, "spec": spec})
         launched = {
             "type": "Launched",
             "status": "True",
@@ -133,8 +133,8 @@ def adopt(plane: ControlPlane) -> None:
             "lastTransitionTime": now,
         }
         amounts = {amount: status[amount] for amount in ("capacity", "allocatable")}
-        known = {"providerID": provider, "conditions": [launched], **amounts}
-        one.patch(f"{CLAIMS}/{name}/status", {"status": known})
+        claim_status = {"providerID": provider, "conditions": [launched], **amounts}
+        own_api.patch(f"{CLAIMS}/{name}/status", {"status": claim_status})
 
     each(plane.api, api.items("/api/v1/nodes"), claim)
 
@@ -152,8 +152,10 @@ def running(plane: ControlPlane, folder: Path, types: Sequence[Json]) -> Iterato
         "METRICS_PORT": "0",
         "HEALTH_PROBE_PORT": str(port),
     }
-    words = [f"{key}={value}" for key, value in variables.items()]
-    server = Server("karpenter", ["/usr/bin/env", *words, str(binaries.find("karpenter"))], folder / "karpenter.log")
+    assignments = [f"{key}={value}" for key, value in variables.items()]
+    server = Server(
+        "karpenter", ["/usr/bin/env", *assignments, str(binaries.find("karpenter"))], folder / "karpenter.log"
+    )
     server.start()
     try:
         server.wait_until(lambda: _registered(plane), 300)

@@ -203,8 +203,8 @@ def missing(lines: Sequence[Line], metric: str) -> list[Line]:
 def partial(lines: Sequence[Line], metric: str) -> list[Line]:
     """With the metric of every second object alone."""
     subjects = sorted({line.subject for line in lines if line.metric == metric})
-    kept = set(subjects[::2])
-    return changed(lines, metric, lambda line: (line,) if line.subject in kept else ())
+    subjects_kept = set(subjects[::2])
+    return changed(lines, metric, lambda line: (line,) if line.subject in subjects_kept else ())
 
 
 def doubled(lines: Sequence[Line], metric: str) -> list[Line]:

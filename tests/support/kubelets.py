@@ -58,10 +58,10 @@ def node_name(number: int) -> str:
 
 def containers_of(node: int, pods: int) -> list[tuple[str, str, str]]:
     """(namespace, pod, container) of a node; every fourth pod has a sidecar."""
-    named = [(f"team-{node % TEAMS}", f"app-{node:05d}-{i:02d}", i) for i in range(pods)]
+    pods_of_node = [(f"team-{node % TEAMS}", f"app-{node:05d}-{i:02d}", i) for i in range(pods)]
     return [
         (namespace, pod, container)
-        for namespace, pod, i in named
+        for namespace, pod, i in pods_of_node
         for container in (("main", "proxy") if i % SIDECAR_EVERY == 0 else ("main",))
     ]
 
@@ -161,8 +161,8 @@ class KubeletServers:
     def start(self) -> None:
         """Listen; where they listened before, if they did."""
         ports = json.dumps([address.port for address in self.addresses])
-        words = [str(self._folder / "kubelets"), str(self._count), str(self._pods), *self._more, ports]
-        command = [sys.executable, "-m", "tests.support.kubelets", *words]
+        arguments = [str(self._folder / "kubelets"), str(self._count), str(self._pods), *self._more, ports]
+        command = [sys.executable, "-m", "tests.support.kubelets", *arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         assert self._process.stdout is not None
         ports = json.loads(self._process.stdout.readline())
@@ -177,12 +177,18 @@ class KubeletServers:
         self.kill()
 
 
-async def _serve(words: Sequence[str]) -> None:
-    folder, token, clock, count, pods = Path(words[0]), words[3], words[4], int(words[1]), int(words[2])
+async def _serve(arguments: Sequence[str]) -> None:
+    folder, token, clock, count, pods = (
+        Path(arguments[0]),
+        arguments[3],
+        arguments[4],
+        int(arguments[1]),
+        int(arguments[2]),
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "kubelet.crt", folder / "kubelet.key")
     now = FastClock(Path(clock)).now_seconds if clock else time.time
-    in_turn, known = [Manner(name) for name in json.loads(words[5])], json.loads(words[6])
+    in_turn, ports = [Manner(name) for name in json.loads(arguments[5])], json.loads(arguments[6])
     template = cadvisor_text(pods)
 
     def pages(node: int) -> Callable[[str], bytes | None]:
@@ -197,7 +203,7 @@ async def _serve(words: Sequence[str]) -> None:
         return page
 
     servers = [
-        await asyncio.start_server(_answering(pages(i), token), HOST, known[i] if known else 0, ssl=context)
+        await asyncio.start_server(_answering(pages(i), token), HOST, ports[i] if ports else 0, ssl=context)
         for i in range(count)
     ]
     print(json.dumps([server.sockets[0].getsockname()[1] for server in servers]), flush=True)

@@ -128,12 +128,12 @@ class Kubepods:
         }
         tier = TIERS[kube]
         path = "/".join(part for part in ("kubepods", tier, f"pod{uid}") if part)
-        made = Pod(body, path, f"{path}/{container_id}")
-        for group in (made.path, made.container):
+        kubelet_pod = Pod(body, path, f"{path}/{container_id}")
+        for group in (kubelet_pod.path, kubelet_pod.container):
             self._make(group)
             self.write(group, "cpu", "cpu.shares", 2 if kube == "BestEffort" else 1024)
-        self.pods[uid] = made
-        return made
+        self.pods[uid] = kubelet_pod
+        return kubelet_pod
 
     def second_container(self, pod: Pod) -> str:
         """One more running container with the resources of the first; its path."""
@@ -218,12 +218,12 @@ class Kubepods:
 
     def values(self, names: Mapping[str, str]) -> dict[tuple[str, str], str]:
         """(path, file) -> value, of every group; names: file -> hierarchy."""
-        found = {}
+        values_by_file = {}
         for folder in self.groups():
             for name, hierarchy in names.items():
                 with contextlib.suppress(OSError):
-                    found[folder, name] = self.read(folder, hierarchy, name)
-        return found
+                    values_by_file[folder, name] = self.read(folder, hierarchy, name)
+        return values_by_file
 
     def groups(self) -> Iterator[str]:
         """Every group below the base."""

@@ -76,8 +76,8 @@ def small_report() -> RebalanceReport:
 def small_emptying() -> RebalanceReport:
     """A node that would be emptied, one that a person approved and that waits, one that is left alone, a full one."""
     marked = node("approved", pod("b-1", 5, placed=NOW - 60), taints=((EMPTYING_TAINT, APPROVED, "PreferNoSchedule"),))
-    left = node("left", pod("c-1", 2, owner=None))
-    loads = [node("low", pod("a-1", 5)), marked, left, node("full", pod("f-1", 40)), node("silent", updated=0)]
+    left_node = node("left", pod("c-1", 2, owner=None))
+    loads = [node("low", pod("a-1", 5)), marked, left_node, node("full", pod("f-1", 40)), node("silent", updated=0)]
     load = HighNodeLoadArgs(low_thresholds=ResourcePercents(30, 40), max_emptying_nodes=3)
     reading = RebalanceReading(inputs(*loads), gaps=(), forecasts=0)
     return emptying_report_of(reading, EmptyingArgs(load), with_forecast=False, configured=False)
@@ -151,7 +151,7 @@ class FixedMoves:
     def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
         for text in pods:
             who.require(Right.APPROVE, namespace_of(text))
-        return [MoveOutcome(one, f"job-{one.replace('/', '-')}") for one in pods]
+        return [MoveOutcome(pod_name, f"job-{pod_name.replace('/', '-')}") for pod_name in pods]
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         outcomes = self.preview(who, pods)
@@ -245,10 +245,10 @@ def embedded(folder: Path, *, carried: bool = True) -> Iterator[MoveScene]:
             descheduler=msgspec.structs.replace(Settings().descheduler, configuration=CONFIGURATION),
         )
         clock = TestClock(_seconds(created[0]) + 3600)
-        scene = MoveScene(server, api, settings, clock, tuple(f"{NAMESPACE}/{name}" for name in names))
+        move_scene = MoveScene(server, api, settings, clock, tuple(f"{NAMESPACE}/{name}" for name in names))
         if carried:
-            scene.carried()
-        yield scene
+            move_scene.carried()
+        yield move_scene
 
 
 def _seconds(body: Mapping[str, Any]) -> float:

@@ -59,27 +59,33 @@ class Provider:
     def token(self, name: str, **more: Any) -> str:
         """A signed token of that person."""
         now = int(time.time())
-        told = {
+        standard_claims = {
             "iss": self.issuer,
             "sub": f"id-of-{name}",
             "aud": CLIENT,
             "iat": now,
             "exp": now + self.lifetime_seconds,
         }
-        said = self.claims({**told, "email": name, "email_verified": True, **self.people.get(name, {}), **more})
-        return self.signer(said) if self.signer else self.signed(said)
+        payload = self.claims(
+            {**standard_claims, "email": name, "email_verified": True, **self.people.get(name, {}), **more}
+        )
+        return self.signer(payload) if self.signer else self.signed(payload)
 
     def signed(self, claims: Claims, key: RSAKey | None = None) -> str:
         """By its own key, or another under the same name."""
         return jwt.encode({"alg": "RS256", "kid": self.key.kid}, claims, key or self.key)
 
     def tokens(self, name: str, nonce: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"access_token": secrets.token_urlsafe(8), "token_type": "Bearer", "expires_in": 300}
-        found["id_token"] = self.token(name, **({"nonce": nonce} if nonce else {}))
+        token_response: dict[str, Any] = {
+            "access_token": secrets.token_urlsafe(8),
+            "token_type": "Bearer",
+            "expires_in": 300,
+        }
+        token_response["id_token"] = self.token(name, **({"nonce": nonce} if nonce else {}))
         if self.refresh:
-            found["refresh_token"] = secrets.token_urlsafe(16)
-            self.refreshes[found["refresh_token"]] = name
-        return found
+            token_response["refresh_token"] = secrets.token_urlsafe(16)
+            self.refreshes[token_response["refresh_token"]] = name
+        return token_response
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -92,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self._answer(dict(parse_qsl(body)))
 
-    def _answer(self, given: dict[str, str]) -> None:
+    def _answer(self, fields: dict[str, str]) -> None:
         provider, path = self.provider, urlsplit(self.path).path
         provider.asked.append(path)
         if provider.stalled is not None:
@@ -108,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
             "/favicon.ico": lambda _given: self._send(200, b"", "image/x-icon"),
             "/end": lambda _given: self._send(200, b"<h1>Bye</h1>", "text/html"),
         }
-        routes.get(path, lambda _given: self._send(404, b"{}"))(given)
+        routes.get(path, lambda _given: self._send(404, b"{}"))(fields)
 
     def _about(self, _given: Mapping[str, str]) -> None:
         issuer = self.provider.issuer
@@ -125,12 +131,12 @@ class _Handler(BaseHTTPRequestHandler):
             }
         )
 
-    def _authorize(self, given: dict[str, str]) -> None:
+    def _authorize(self, fields: dict[str, str]) -> None:
         """A form that asks for a name; with one, back to the application."""
-        name = given.pop("person", "")
+        name = fields.pop("person", "")
         if not name:
             hidden = "".join(
-                f'<input type="hidden" name="{html.escape(k)}" value="{html.escape(v)}">' for k, v in given.items()
+                f'<input type="hidden" name="{html.escape(k)}" value="{html.escape(v)}">' for k, v in fields.items()
             )
             form = (
                 f'<form method="post"><label>Name <input name="person"></label>{hidden}<button>Log in</button></form>'
@@ -138,41 +144,41 @@ class _Handler(BaseHTTPRequestHandler):
             page = f'<!DOCTYPE html><html lang="en"><title>Provider</title><h1>Who are you?</h1>{form}</html>'
             self._send(200, page.encode(), "text/html")
             return
-        back = {"state": given["state"]}
+        back = {"state": fields["state"]}
         if name in self.provider.people:
             back["code"] = secrets.token_urlsafe(16)
-            self.provider.codes[back["code"]] = {**given, "person": name}
+            self.provider.codes[back["code"]] = {**fields, "person": name}
         else:
             back |= {"error": "access_denied", "error_description": f"{name} is unknown"}
         self.send_response(303)
-        self.send_header("Location", f"{given['redirect_uri']}?{urlencode(back)}")
+        self.send_header("Location", f"{fields['redirect_uri']}?{urlencode(back)}")
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def _token(self, given: dict[str, str]) -> None:
+    def _token(self, fields: dict[str, str]) -> None:
         provider = self.provider
-        if not self._authenticated(given):
+        if not self._authenticated(fields):
             self._json({"error": "invalid_client"}, 401)
-        elif given.get("grant_type") == "refresh_token":
-            name = provider.refreshes.pop(given.get("refresh_token", ""), "")
+        elif fields.get("grant_type") == "refresh_token":
+            name = provider.refreshes.pop(fields.get("refresh_token", ""), "")
             if not name or provider.revoked:
                 self._json({"error": "invalid_grant", "error_description": "the session is over"}, 400)
             else:
                 self._json(provider.tokens(name, ""))
         else:
-            begun = provider.codes.pop(given.get("code", ""), {})
-            digest = hashlib.sha256(given.get("code_verifier", "").encode()).digest()
+            code_request = provider.codes.pop(fields.get("code", ""), {})
+            digest = hashlib.sha256(fields.get("code_verifier", "").encode()).digest()
             proof = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-            right = begun.get("code_challenge") == proof and begun.get("code_challenge_method") == "S256"
-            right = right or not (provider.proof or "code_challenge" in begun)
-            if not right or begun.get("redirect_uri") != given.get("redirect_uri"):
+            right = code_request.get("code_challenge") == proof and code_request.get("code_challenge_method") == "S256"
+            right = right or not (provider.proof or "code_challenge" in code_request)
+            if not right or code_request.get("redirect_uri") != fields.get("redirect_uri"):
                 self._json({"error": "invalid_grant"}, 400)
             else:
-                self._json(provider.tokens(begun["person"], begun.get("nonce", "")))
+                self._json(provider.tokens(code_request["person"], code_request.get("nonce", "")))
 
-    def _authenticated(self, given: Mapping[str, str]) -> bool:
+    def _authenticated(self, fields: Mapping[str, str]) -> bool:
         if not self.provider.secret:
-            return given.get("client_id") == CLIENT
+            return fields.get("client_id") == CLIENT
         proof = base64.b64encode(f"{CLIENT}:{self.provider.secret}".encode()).decode()
         return self.headers.get("Authorization") == f"Basic {proof}"
 

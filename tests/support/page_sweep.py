@@ -153,6 +153,9 @@ def unfit(page: Page, window: Window) -> list[str]:
 def serious(page: Page, axe: str) -> list[str]:
     """Name and first places of the serious and critical faults that axe finds on the whole page."""
     page.evaluate(axe)
-    found: list[Any] = page.evaluate("async () => (await axe.run()).violations")
-    grave = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [f"{one['id']}: {[node['html'][:160] for node in one['nodes'][:3]]}" for one in grave]
+    axe_violations: list[Any] = page.evaluate("async () => (await axe.run()).violations")
+    grave = [axe_violation for axe_violation in axe_violations if axe_violation["impact"] in ("serious", "critical")]
+    return [
+        f"{axe_violation['id']}: {[node['html'][:160] for node in axe_violation['nodes'][:3]]}"
+        for axe_violation in grave
+    ]

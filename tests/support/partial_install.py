@@ -28,14 +28,14 @@ def declared(extra: str = "") -> list[str]:
 def installed_with(extras: list[str]) -> set[str]:
     """Names of all distributions that pip brings for the base and these extras."""
     waiting = [Requirement(line) for extra in ("", *extras) for line in declared(extra)]
-    seen: set[tuple[str, frozenset[str]]] = set()
+    packages: set[tuple[str, frozenset[str]]] = set()
     while waiting:
         requirement = waiting.pop()
         key = (canonicalize_name(requirement.name), frozenset(requirement.extras))
-        if key not in seen:
-            seen.add(key)
+        if key not in packages:
+            packages.add(key)
             waiting += _needed_by(requirement)
-    return {name for name, _ in seen}
+    return {name for name, _ in packages}
 
 
 def _needed_by(requirement: Requirement) -> Iterator[Requirement]:
@@ -64,18 +64,18 @@ class AbsentModules(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
-def main(extras: str, *words: str) -> None:
+def main(extras: str, *arguments: str) -> None:
     """Run a piece of code or the command line where only these extras are installed."""
     present = installed_with([extra for extra in extras.split(",") if extra]) | {"cotenant"}
     for name in [name for name in sys.modules if name.partition(".")[0] == "packaging"]:
         del sys.modules[name]  # only this module needed it
     sys.meta_path.insert(0, AbsentModules(present))
-    if words[0] == "-c":
-        exec(words[1], {"__name__": "__main__"})
+    if arguments[0] == "-c":
+        exec(arguments[1], {"__name__": "__main__"})
         return
     from cotenant.cli.main import run
 
-    sys.argv = ["cotenant", *words]
+    sys.argv = ["cotenant", *arguments]
     run()
 
 

@@ -42,14 +42,16 @@ def pictured(page: Page, name: str, elsewhere: Path) -> None:
 
     An ordinary run takes none: a window drawn anew and encoded costs as much as a fifth of a page's opening.
     """
-    kept, asked = IMAGES / f"{name}.png", bool(os.environ.get("COTENANT_PICTURES"))
-    words = signs_of(page) if name in HEIGHTS else []
-    if not asked and (name not in HEIGHTS or kept.exists()):
+    picture, is_taking = IMAGES / f"{name}.png", bool(os.environ.get("COTENANT_PICTURES"))
+    page_signs = signs_of(page) if name in HEIGHTS else []
+    if not is_taking and (name not in HEIGHTS or picture.exists()):
         if name in HEIGHTS:
-            assert kept.stat().st_size < LIMIT_BYTES
-            assert recorded().get(name) == words, f"{kept.name} is older than its page: run with COTENANT_PICTURES=1"
+            assert picture.stat().st_size < LIMIT_BYTES
+            assert recorded().get(name) == page_signs, (
+                f"{picture.name} is older than its page: run with COTENANT_PICTURES=1"
+            )
         return
-    target = kept if name in HEIGHTS else elsewhere / kept.name
+    target = picture if name in HEIGHTS else elsewhere / picture.name
     target.parent.mkdir(parents=True, exist_ok=True)
     if HEIGHTS.get(name):
         page.set_viewport_size({"width": 1440, "height": HEIGHTS[name]})
@@ -57,7 +59,7 @@ def pictured(page: Page, name: str, elsewhere: Path) -> None:
     page.screenshot(path=target)
     assert target.stat().st_size < LIMIT_BYTES
     if name in HEIGHTS:
-        record(name, words)
+        record(name, page_signs)
 
 
 def signs_of(page: Page) -> list[str]:
@@ -71,9 +73,9 @@ def recorded() -> dict[str, list[str]]:
     return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
 
 
-def record(name: str, words: list[str]) -> None:
+def record(name: str, page_signs: list[str]) -> None:
     """Note what a picture shows, beside those that other processes take at the same time."""
     with (IMAGES / ".pictures.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        text = json.dumps({**recorded(), name: words}, indent=1, sort_keys=True, ensure_ascii=False)
+        text = json.dumps({**recorded(), name: page_signs}, indent=1, sort_keys=True, ensure_ascii=False)
         RECORD.write_text(f"{text}\n", encoding="utf-8")

@@ -75,16 +75,16 @@ class Scene:
 
     def plan(self, name: str = "web-peak", status: Json | None = None, **spec: Any) -> str:
         """Write a plan, with the status that the manager would give it."""
-        whole = {
+        spec_body = {
             "source": "Manual",
             "owner": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "amount": {"perPod": {"cpu": "2", "memory": "1Gi"}, "count": 4},
             **spec,
         }
-        if whole["source"] != "Recurring" and "window" not in whole:
-            whole["window"] = window()
+        if spec_body["source"] != "Recurring" and "window" not in spec_body:
+            spec_body["window"] = window()
         head = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "metadata": {"name": name}}
-        self.api.create(f"{PLANS}/namespaces/{NAMESPACE}/reservationplans", {**head, "spec": whole})
+        self.api.create(f"{PLANS}/namespaces/{NAMESPACE}/reservationplans", {**head, "spec": spec_body})
         self.say(name, status or {})
         return name
 
@@ -135,8 +135,8 @@ def approval(
     standby: int | None = None,
 ) -> ApprovePlan:  # fmt: skip
     """The approval of a plan as it is read now."""
-    seen = service.plan(who, ref).generation
-    return ApprovePlan(plan=ref, scope=scope, reason=reason, standby=standby, generation=seen)
+    generation = service.plan(who, ref).generation
+    return ApprovePlan(plan=ref, scope=scope, reason=reason, standby=standby, generation=generation)
 
 
 def approve(
@@ -153,7 +153,7 @@ def window(start: float = SIX, hours: float = 2.0) -> Json:
     return {"start": moment(start), "end": moment(start + hours * HOUR)}
 
 
-def said(kind: str, message: str, *, true: bool = False, reason: str = "Told") -> Json:
+def condition(kind: str, message: str, *, true: bool = False, reason: str = "Told") -> Json:
     """A condition of a status."""
     return {"type": kind, "status": str(true), "reason": reason, "message": message,
             "lastTransitionTime": moment(SIX - 2 * HOUR)}  # fmt: skip

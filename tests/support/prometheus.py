@@ -99,8 +99,8 @@ class Server:
     def api(self, path: str, **parameters: str) -> Any:
         """The data of a good answer of its API below /api/v1."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(address, timeout=30) as answer:
-            return json.load(answer)["data"]
+        with urllib.request.urlopen(address, timeout=30) as response:
+            return json.load(response)["data"]
 
     def status(self, name: str) -> int:
         """A field of the process' status in KiB, such as VmHWM, its peak resident size."""
@@ -110,8 +110,8 @@ class Server:
 
     def metric(self, name: str) -> float:
         """Sum of one of the server's own metrics, over its labels; `name` may end in a label set."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=30) as response:
+            lines = response.read().decode().splitlines()
         return sum(
             float(x.rsplit(" ", 1)[1])
             for x in lines
@@ -125,8 +125,8 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError(f"Prometheus ended at its start with code {self.process.returncode}")
             try:
-                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as answer:
-                    if answer.status == 200:
+                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=2) as response:
+                    if response.status == 200:
                         return
             except (urllib.error.URLError, OSError):
                 time.sleep(0.05)

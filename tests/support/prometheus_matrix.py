@@ -303,7 +303,7 @@ class Scene:
     def _errors(self, variant: Variant, store: Store) -> dict[str, float]:
         """Relative errors of each container's mean CPU (worst, weighed by size) and of the sums of both resources."""
         start = END - variant.hours * HOUR_SECONDS
-        found: dict[str, float] = {}
+        errors: dict[str, float] = {}
         for signal in (Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX):
             grid = TimeGrid.from_span(start + HOUR_SECONDS // 2, END, signal.spec.step_seconds)
             ours, truth = store.read(signal, grid), self.cluster.usage[signal]
@@ -314,17 +314,17 @@ class Scene:
             both = ~np.isnan(ours.values) & ~np.isnan(meant[rows])
             sums = [np.where(both, v, 0).sum(axis=1, dtype=np.float64) for v in (ours.values, meant[rows])]
             scale = sums[1].sum()
-            found[signal.value] = float(abs(sums[0].sum() - scale) / scale)
-            found[f"{signal.value} of a container"] = float(np.abs(sums[0] - sums[1]).max() / scale)
-            found[f"{signal.value} missing"] = float(1 - both.sum() / (~np.isnan(meant)).sum())
+            errors[signal.value] = float(abs(sums[0].sum() - scale) / scale)
+            errors[f"{signal.value} of a container"] = float(np.abs(sums[0] - sums[1]).max() / scale)
+            errors[f"{signal.value} missing"] = float(1 - both.sum() / (~np.isnan(meant)).sum())
         day = TimeGrid.from_span(start, END, FIVE_MINUTES_SECONDS)
         means, highest = (set(store.read(s, day).refs) for s in (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX))
         interval = int(store.read_quality()[-1].scrape_interval_seconds)
         # of scrapes too rare for maxima of their own none are stored
-        found["containers without a maximum"] = len((means if Rates(interval).pieces > 1 else set()) ^ highest) / len(
+        errors["containers without a maximum"] = len((means if Rates(interval).pieces > 1 else set()) ^ highest) / len(
             means
         )
-        return found
+        return errors
 
 
 def _nodes(inventory: Inventory) -> object:
@@ -359,8 +359,8 @@ def _last(cluster: SyntheticCluster, hours: int) -> tuple[Inventory, Mapping[Sig
     pods = tuple(p for p in inventory.pods if p.end_seconds is None or p.end_seconds > since)
     alive = {(p.namespace, p.name) for p in pods}
     usage: dict[Signal, Usage[Any]] = {}
-    for signal, whole in cluster.usage.items():
-        late = whole.tail(hours * HOUR_SECONDS // signal.spec.step_seconds)
+    for signal, full_usage in cluster.usage.items():
+        late = full_usage.tail(hours * HOUR_SECONDS // signal.spec.step_seconds)
         rows = [i for i, ref in enumerate(late.refs) if signal.spec.per_node or (ref.namespace, ref.pod) in alive]
         usage[signal] = replace(late, refs=tuple(late.refs[i] for i in rows), values=late.values[rows])
     events = tuple(e for e in inventory.events if e.time_seconds >= since)

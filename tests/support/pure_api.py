@@ -55,31 +55,31 @@ class PureApi:
         ]
         for create in (*creates, *fixed):
             body = {**create.body, "apiVersion": create.address.api_version}
-            status, answer = self._ask(request_of(Create(create.address, body), "test"))
-            assert status == 201, answer
+            status, response_body = self._ask(request_of(Create(create.address, body), "test"))
+            assert status == 201, response_body
         self._fixed = self._state.contents()
         self.answer = lru_cache(maxsize=500_000)(self._answer)
         """The objects after a request, and the answer to it."""
 
     def after(self, objects: Objects, intent: Intent) -> Objects:
         """The objects after a write that must not fail."""
-        after, (status, answer) = self.answer(objects, request_of(intent, "test"))
-        assert status in (200, 201), answer
+        after, (status, response_body) = self.answer(objects, request_of(intent, "test"))
+        assert status in (200, 201), response_body
         return after
 
     def _answer(self, objects: Objects, request: ApiRequest) -> tuple[Objects, ApiAnswer]:
         before = {key: msgspec.json.decode(text) for key, text in objects}
         target = key_of(request.path)
         self._load(before, int(before[target]["metadata"]["resourceVersion"]) if target in before else 0)
-        status, answer = self._ask(request)
+        status, response_body = self._ask(request)
         if request.method == "GET" or status >= 300:
-            return objects, (status, answer)
+            return objects, (status, response_body)
         contents = self._contents()
         for key in contents.keys() - before.keys():
             uid = contents[key]["metadata"]["uid"]
-            answer = answer.replace(uid.encode(), f"uid-{key.name}".encode())
+            response_body = response_body.replace(uid.encode(), f"uid-{key.name}".encode())
             contents[key]["metadata"]["uid"] = f"uid-{key.name}"
-        return encoded(contents), (status, answer)
+        return encoded(contents), (status, response_body)
 
     def _load(self, objects: Mapping[Key, Json], version: int) -> None:
         contents: dict[tuple[str, str], list[Json]] = {collection: [] for collection in self._state.contents()}
@@ -105,10 +105,10 @@ class PureApi:
             request.method, parts.path, ADMINISTRATOR, query, request.content_type, body, "test"
         )
         try:
-            answer = self._api.answer(embedded_request)
+            api_response = self._api.answer(embedded_request)
         except Refusal as refusal:
             return refusal.code, msgspec.json.encode(refusal.status())
-        return answer.code, msgspec.json.encode(answer.body)
+        return api_response.code, msgspec.json.encode(api_response.body)
 
 
 def encoded(objects: Mapping[Key, Json]) -> Objects:
@@ -131,7 +131,7 @@ def key_of(path: str) -> Key:
     return Key(group, rest[0] if rest else "", namespace, rest[1] if len(rest) > 1 else "")
 
 
-def told(request: ApiRequest) -> str:
+def request_text(request: ApiRequest) -> str:
     """A request in words."""
     verb = {"GET": "reads", "POST": "creates", "PATCH": "writes", "DELETE": "deletes"}[request.method]
     key = key_of(request.path)

@@ -77,8 +77,8 @@ def _report(recording: FastRecording, kills: int, allowed: int, until: int) -> K
     lost = [at for at in range(min(measured), until, FIVE_MINUTES_SECONDS) if at not in measured]
     gaps = recording.gaps
     oldest = min((gap.begin_seconds for gap in gaps), default=0.0)  # the newest ones alone are kept
-    named = {at for at in lost for g in gaps if g.begin_seconds < at + FIVE_MINUTES_SECONDS and at < g.end_seconds}
-    unnamed = [at for at in lost if at >= oldest and at not in named]
+    in_gaps = {at for at in lost for g in gaps if g.begin_seconds < at + FIVE_MINUTES_SECONDS and at < g.end_seconds}
+    unnamed = [at for at in lost if at >= oldest and at not in in_gaps]
     wrong = [mean for mean in recording.means() if abs(mean / TRUE_MILLICORES - 1) > TOLERANCE]
     restarts, ooms = (_sum(recording, signal) for signal in (Signal.RESTARTS, Signal.OOM_KILLS))
     return KillReport(kills, len(measured), allowed, lost, unnamed, wrong, restarts, ooms)

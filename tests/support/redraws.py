@@ -30,5 +30,5 @@ def redraw_always(page: Page, *properties: tuple[str, str]) -> None:
 
     Drawing goes on when it returns.
     """
-    page.evaluate(_DRAW, [[list(one) for one in properties], PAUSE_MS])
+    page.evaluate(_DRAW, [[list(property_pair) for property_pair in properties], PAUSE_MS])
     page.wait_for_function("window.redraws > 1")

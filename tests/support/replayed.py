@@ -94,9 +94,9 @@ class Run:
         end = self.question
         return f"; it ends: {end.result or 'done'}" if isinstance(end, Ended) else ""
 
-    def answered(self, answer: Answer) -> Run:
+    def answered(self, api_answer: Answer) -> Run:
         """The same run with one answer more."""
-        return replace(self, answers=(*self.answers, answer))
+        return replace(self, answers=(*self.answers, api_answer))
 
 
 class AskingClient(KubeClient):
@@ -126,10 +126,10 @@ class _AskingConnection(ApiConnection):
         if before is not None:
             before()
         self.sent = True
-        answer: Any = self._conversation.ask(request)
-        if isinstance(answer, Lost):
+        api_answer: Any = self._conversation.ask(request)
+        if isinstance(api_answer, Lost):
             raise ConnectionResetError("the connection broke")
-        return ApiResponse(answer[0], {}, answer[1])
+        return ApiResponse(api_answer[0], {}, api_answer[1])
 
     def close(self) -> None:
         """Nothing is open."""

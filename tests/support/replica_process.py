@@ -29,7 +29,9 @@ def serve(
     uvicorn.Server(server_config(app)).run(sockets=[listener])
 
 
-def app_of(known: Settings, store: Store, end_seconds: float) -> FastAPI:
+def app_of(settings: Settings, store: Store, end_seconds: float) -> FastAPI:
     """The replica's application."""
-    context = DashboardContext(actions=known.actions, access=known.access, changes=change_service_of(known, store))
-    return create_app(StoreSource(store, known.dashboard), known.dashboard, FixedClock(end_seconds), context)
+    context = DashboardContext(
+        actions=settings.actions, access=settings.access, changes=change_service_of(settings, store)
+    )
+    return create_app(StoreSource(store, settings.dashboard), settings.dashboard, FixedClock(end_seconds), context)

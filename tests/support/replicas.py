@@ -65,11 +65,11 @@ class ClickReport:
 class Replicas:
     """Two processes on two ports; each may be killed and started again."""
 
-    def __init__(self, scene: Scene, environ: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Scene, environ: Mapping[str, str]) -> None:
         """Not started yet."""
         self.ports = [free_port(), free_port()]
-        self.settings = scene.settings
-        self._store, self._end_seconds, self._environ = scene.store, float(scene.end_seconds), dict(environ)
+        self.settings = cluster.settings
+        self._store, self._end_seconds, self._environ = cluster.store, float(cluster.end_seconds), dict(environ)
         self._processes: dict[int, BaseProcess] = {}
         self._here = ExitStack()
 
@@ -163,8 +163,8 @@ class ClickingPerson:
 
     def log_in(self) -> None:
         """Through the provider's form."""
-        answer = self.browser.log_in(self.name)
-        assert answer.status_code == 303, answer.text
+        response = self.browser.log_in(self.name)
+        assert response.status_code == 303, response.text
 
     def click(self, until: threading.Event, thought_seconds: float) -> None:
         """Look, accept, take back; again and again. What breaks is kept for the report: nobody sees a thread's end."""
@@ -181,12 +181,12 @@ class ClickingPerson:
                 return
             self.clicks += 1
             body = {"workloads": [review.name_of(self.workload)], "overridden": OVERRIDDEN}
-            answer = self._tried("POST", "/api/v1/changes", body, f"{self.name.partition('@')[0]}-{self.clicks}")
-            if answer.status_code not in (200, 201):
-                self.report.refused[f"{answer.status_code} {answer.text[:160]}"] += 1
+            response = self._tried("POST", "/api/v1/changes", body, f"{self.name.partition('@')[0]}-{self.clicks}")
+            if response.status_code not in (200, 201):
+                self.report.refused[f"{response.status_code} {response.text[:160]}"] += 1
                 continue
             self.report.accepted += 1
-            (change,) = answer.json()["changes"]
+            (change,) = response.json()["changes"]
             if self._tried("POST", f"/api/v1/changes/{change['change']}/rollback").ok:
                 self.report.rolled_back += 1
 
@@ -196,12 +196,12 @@ class ClickingPerson:
         while True:
             with suppress(requests.RequestException):
                 if method == "GET":
-                    answer = self.browser.get(path)
+                    response = self.browser.get(path)
                 else:
                     headers = {"Idempotency-Key": key} if key else {}
-                    answer = self.browser.post(path, json=body, headers=headers)
-                if answer.status_code != 503 or time.monotonic() > deadline:
-                    return answer
+                    response = self.browser.post(path, json=body, headers=headers)
+                if response.status_code != 503 or time.monotonic() > deadline:
+                    return response
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{method} {path}: no answer within {PATIENCE_SECONDS:g} s")
             self.report.clicked_again += 1
@@ -225,9 +225,9 @@ def measured(folder: Path, count: int, kills: int, bucket: S3Server | None = Non
                 place = {"sessions": sessions, "session_key_file": str(key_file), "public_url": address}
                 roles = [{"role": "admin", "user": name} for name in people]
                 actions = msgspec.structs.replace(plain.settings.actions, ledger=ledger)
-                scene = replace(plain, settings=msgspec.structs.replace(plain.settings, actions=actions))
+                cluster = replace(plain, settings=msgspec.structs.replace(plain.settings, actions=actions))
                 access = by_login(provider, folder, roles=roles, **place)
-                replicas.settings = msgspec.structs.replace(scene.settings, access=access)
+                replicas.settings = msgspec.structs.replace(cluster.settings, access=access)
                 replicas.start(0)
                 if kills > 1:
                     replicas.start(1)
@@ -235,24 +235,24 @@ def measured(folder: Path, count: int, kills: int, bucket: S3Server | None = Non
                     replicas.start_here(1)
                 for number in range(2):
                     replicas.await_ready(number)
-                return run(scene, replicas, address, people, kills)
+                return run(cluster, replicas, address, people, kills)
         finally:
             replicas.stop()
 
 
-def _signed(scene: Scene, provider: Provider, claims: dict[str, Any]) -> str:
+def _signed(cluster: Scene, provider: Provider, claims: dict[str, Any]) -> str:
     """A token that the API server knows too, with every right."""
-    assert scene.server is not None
+    assert cluster.server is not None
     token = provider.signed(claims)
-    scene.server.accounts[token] = Account(f"oidc:{claims['email']}", (AccessRule(("*",), ("*",), ("*",)),))
+    cluster.server.accounts[token] = Account(f"oidc:{claims['email']}", (AccessRule(("*",), ("*",), ("*",)),))
     return token
 
 
-def run(scene: Scene, replicas: Replicas, address: str, people: Sequence[str], kills: int) -> ClickReport:
+def run(cluster: Scene, replicas: Replicas, address: str, people: Sequence[str], kills: int) -> ClickReport:
     """Let people click while one replica is killed and started again, then the other; what is amiss afterwards."""
     report, until = ClickReport(), threading.Event()
-    workloads = scene.acceptable()
-    before = {ref: scene.live(ref)["metadata"]["generation"] for ref in workloads}
+    workloads = cluster.acceptable()
+    before = {ref: cluster.live(ref)["metadata"]["generation"] for ref in workloads}
     clicking = [ClickingPerson(address, p, workloads[i % len(workloads)], report) for i, p in enumerate(people)]
     for person in clicking:
         person.log_in()
@@ -265,7 +265,7 @@ def run(scene: Scene, replicas: Replicas, address: str, people: Sequence[str], k
             if number + 1 < kills:
                 replicas.start(number % 2)
                 replicas.await_ready(number % 2)
-    _judge(scene, before, report)
+    _judge(cluster, before, report)
     return report
 
 
@@ -295,9 +295,9 @@ def _await_clicks(people: Sequence[ClickingPerson], report: ClickReport) -> None
     wait_for("everybody has clicked once more", done, PATIENCE_SECONDS)
 
 
-def _judge(scene: Scene, before: Mapping[WorkloadRef, int], report: ClickReport) -> None:
+def _judge(cluster: Scene, before: Mapping[WorkloadRef, int], report: ClickReport) -> None:
     """No key accepted twice, no change applied or taken back twice, no write without its row, and a whole chain."""
-    ledger = open_ledger(ledger_location(scene.settings.actions, {}), reading=True)
+    ledger = open_ledger(ledger_location(cluster.settings.actions, {}), reading=True)
     rows = list(ledger.entries())
     report.doubled += [f"the chain: {why}"] if (why := ledger.verify().why) else []
     batches = Counter((_batch(row)) for row in rows if row.event == ChangeEvent.ACCEPTED.value)
@@ -306,7 +306,7 @@ def _judge(scene: Scene, before: Mapping[WorkloadRef, int], report: ClickReport)
     events = Counter((row.event, row.subject) for row in rows if row.event in once)
     report.doubled += [f"{subject} {event} {n} times" for (event, subject), n in events.items() if n > 1]
     intents = (ChangeEvent.ACCEPTED.value, ChangeEvent.ROLLBACK_ACCEPTED.value)
-    written = sum(scene.live(ref)["metadata"]["generation"] - generation for ref, generation in before.items())
+    written = sum(cluster.live(ref)["metadata"]["generation"] - generation for ref, generation in before.items())
     intended = sum(row.event in intents for row in rows)
     report.doubled += [f"{written} writes for {intended} rows"] if written > intended else []
 

@@ -65,11 +65,11 @@ class RotationLoad:
         return outcome
 
     def _work(self, worker: int, begin: float, outcome: LoadOutcome, lock: threading.Lock) -> None:
-        kept = self.connect()
+        lasting = self.connect()
         for number in range(worker, self.calls, WORKERS):
             time.sleep(max(0.0, begin + number / self.rate - time.monotonic()))
             fresh = number // WORKERS % 2 == 1
-            connection = self.connect() if fresh else kept
+            connection = self.connect() if fresh else lasting
             failure = self._failure(connection)
             if fresh:
                 connection.close()
@@ -77,7 +77,7 @@ class RotationLoad:
                 outcome.connections += fresh
                 outcome.answered += not failure
                 outcome.failures += [failure] if failure else []
-        kept.close()
+        lasting.close()
 
     def _failure(self, connection: http.client.HTTPConnection) -> str:
         try:

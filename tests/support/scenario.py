@@ -84,16 +84,16 @@ class Scenario:
     def usage(self) -> dict[Signal, Usage[PodContainerRef]]:
         """All series over all days."""
         grid = TimeGrid(MONDAY, STEP, round(self.days * DAY))
-        made = {}
+        by_signal = {}
         for name, signal in SIGNALS.items():
             tracks = [t for t in self.tracks if getattr(t, name) is not None]
             values = np.full((len(tracks), grid.size), np.nan, dtype=np.float32)
             for row, track in zip(values, tracks, strict=True):
-                given = np.asarray(getattr(track, name))[: grid.size - track.begins]
-                row[track.begins : track.begins + len(given)] = given
+                samples = np.asarray(getattr(track, name))[: grid.size - track.begins]
+                row[track.begins : track.begins + len(samples)] = samples
             spec = signal.spec
-            made[signal] = Usage(tuple(t.ref for t in tracks), grid, values, spec.resource, spec.statistic)
-        return made
+            by_signal[signal] = Usage(tuple(t.ref for t in tracks), grid, values, spec.resource, spec.statistic)
+        return by_signal
 
     def inventory(self) -> Inventory:
         """What is known at the end of the history."""
@@ -124,16 +124,16 @@ class Scenario:
 
     def evidence(self, inventory: Inventory | None = None) -> Evidence:
         """The history as the analysis hands it on: the profiler's portraits, the recommender's evidence."""
-        known = inventory or self.inventory()
+        given_inventory = inventory or self.inventory()
         slots = round(self.history_days * DAY)
         usage = {s: _first(u, slots) for s, u in self.usage().items()}
-        wanted = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
+        demanded = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
         portraits = {}
-        for resource, series in ((CPU, wanted), (MEMORY, usage[Signal.MEMORY_WORKING_SET_MAX])):
-            members = by_container(series.refs, known)
+        for resource, series in ((CPU, demanded), (MEMORY, usage[Signal.MEMORY_WORKING_SET_MAX])):
+            members = by_container(series.refs, given_inventory)
             portraits[resource] = build(members.refs, members.rows, series, PortraitSettings(), members.start_seconds)
-        made = assemble(known, TimeGrid(MONDAY, STEP, slots), usage, portraits)
-        return replace(made, siblings=related_families(self.siblings, made.containers))
+        own_evidence = assemble(given_inventory, TimeGrid(MONDAY, STEP, slots), usage, portraits)
+        return replace(own_evidence, siblings=related_families(self.siblings, own_evidence.containers))
 
     def held_out(self, resource: Resource, workload: WorkloadRef | None = None) -> np.ndarray:
         """Demand (usage + throttled) or working set after the history, (pods, slots); pods without any are left out."""
@@ -159,18 +159,20 @@ class Scenario:
         return next(iter(self.made(strategy, settings).values()))
 
 
-def value(made: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> Value:
+def value(recommendation: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> Value:
     """The field's value, which the strategy must have spoken about."""
-    found = made.value(resource, which)
-    assert found is not None, f"{made.strategy} says nothing about {resource} {which}"
-    return found
+    field_value = recommendation.value(resource, which)
+    assert field_value is not None, f"{recommendation.strategy} says nothing about {resource} {which}"
+    return field_value
 
 
-def amount(made: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> int:
+def amount(recommendation: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> int:
     """The proposed amount, which must be there."""
-    found = value(made, resource, which).amount
-    assert found is not None, f"{made.strategy} withholds {resource} {which}: {value(made, resource, which).reason}"
-    return found
+    field_amount = value(recommendation, resource, which).amount
+    assert field_amount is not None, (
+        f"{recommendation.strategy} withholds {resource} {which}: {value(recommendation, resource, which).reason}"
+    )
+    return field_amount
 
 
 def _first(usage: Usage[PodContainerRef], slots: int) -> Usage[PodContainerRef]:

@@ -74,8 +74,8 @@ class SeededCluster:
         draw = random.Random(seed)
         cluster.daemons.append(_daemon(namespace))
         total = sum(float(cluster.node(n)["allocatable"]["cpu"]) for n in range(nodes))
-        asked, number = 0.0, 0
-        while asked < total * fill:
+        requested, number = 0.0, 0
+        while requested < total * fill:
             workload, replicas, cores = _workload(draw, number, namespace)
             cluster.workloads.append(workload)
             if draw.random() < 0.08:
@@ -83,7 +83,7 @@ class SeededCluster:
                 replicas = 1
             if draw.random() < 0.4:
                 cluster.budgets.append(_budget(workload, replicas))
-            asked, number = asked + cores * replicas, number + 1
+            requested, number = requested + cores * replicas, number + 1
         return cluster
 
 

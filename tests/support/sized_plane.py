@@ -85,7 +85,7 @@ def build_cluster(plane: ControlPlane, cluster: SeededCluster) -> None:
         api.create(f"/apis/apps/v1/namespaces/{space}/daemonsets", daemon)
     _wait_for_pods(plane, cluster, cluster.nodes * len(cluster.daemons))
     path = f"/apis/apps/v1/namespaces/{space}/deployments"
-    each(plane.api, cluster.workloads, lambda one, body: one.create(path, body))
+    each(plane.api, cluster.workloads, lambda own_api, body: own_api.create(path, body))
     for budget in cluster.budgets:
         api.create(f"/apis/policy/v1/namespaces/{space}/poddisruptionbudgets", budget)
     wait_settled(plane, cluster)
@@ -101,10 +101,10 @@ def replicas_of(cluster: SeededCluster) -> int:
 
 def take_out(plane: ControlPlane, cluster: SeededCluster, names: Iterable[str]) -> None:
     """Delete nodes and the pods on them, and wait until the scheduler has tried every pod that is created again."""
-    gone = set(names)
-    delete_nodes(plane, gone)
+    removed = set(names)
+    delete_nodes(plane, removed)
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
-    pods = [pod["metadata"]["name"] for pod in plane.api().items(path) if pod["spec"].get("nodeName") in gone]
+    pods = [pod["metadata"]["name"] for pod in plane.api().items(path) if pod["spec"].get("nodeName") in removed]
 
     def delete(api: Api, name: str) -> None:
         try:
@@ -125,13 +125,13 @@ def take_out_in_turn(plane: ControlPlane, cluster: SeededCluster, names: Sequenc
     api, path = plane.api(), f"/api/v1/namespaces/{cluster.namespace}/pods"
     for name in names:
         api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
-    for gone, name in enumerate(names, 1):
+    for removed_count, name in enumerate(names, 1):
         pods = api.items(path, fieldSelector=f"spec.nodeName={name}")
         api.delete(f"/api/v1/nodes/{name}")
         for pod in pods:
             with suppress(ApiError):  # the collector of pods without a node may have been faster
                 api.delete(f"{path}/{pod['metadata']['name']}", gracePeriodSeconds="0")
-        count = replicas_of(cluster) + (cluster.nodes - gone) * len(cluster.daemons)
+        count = replicas_of(cluster) + (cluster.nodes - removed_count) * len(cluster.daemons)
         with suppress(AssertionError):
             wait_for("a node for every pod", lambda count=count: _all_placed(api, path, count), PATIENCE_SECONDS)
             continue
@@ -142,8 +142,8 @@ def take_out_in_turn(plane: ControlPlane, cluster: SeededCluster, names: Sequenc
 def _all_placed(api: Api, path: str, count: int) -> bool:
     """Whether there are as many pods, and none of them without a node."""
     page = api.get(path, limit="1")
-    there = len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
-    return bool(there == count and not api.items(path, fieldSelector="spec.nodeName="))
+    placed = len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
+    return bool(placed == count and not api.items(path, fieldSelector="spec.nodeName="))
 
 
 def wait_settled(plane: ControlPlane, cluster: SeededCluster) -> None:

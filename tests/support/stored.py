@@ -15,7 +15,7 @@ _TYPES = BuiltIn()
 
 def patched(body: Mapping[str, Any], operations: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """A workload or a pod after an RFC 6902 patch; JsonPatchTestFailed where one of its tests fails."""
-    made = jsonpatch.apply_patch(body, [dict(operation) for operation in operations])
-    kind = "Deployment" if "template" in made["spec"] else "Pod"
-    stored: dict[str, Any] = canonical_quantities(_TYPES.kind(kind), made)
+    patched_body = jsonpatch.apply_patch(body, [dict(operation) for operation in operations])
+    kind = "Deployment" if "template" in patched_body["spec"] else "Pod"
+    stored: dict[str, Any] = canonical_quantities(_TYPES.kind(kind), patched_body)
     return stored

@@ -113,7 +113,7 @@ class StrictServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def refusal(self, method: str, target: str, asked: Fields) -> tuple[int, bytes] | None:
+    def refusal(self, method: str, target: str, fields: Fields) -> tuple[int, bytes] | None:
         """Status and body where the request is refused."""
         rules, parts = self.rules, urlsplit(target)
         if rules.address_bytes and len(target) > rules.address_bytes:
@@ -124,37 +124,37 @@ class StrictServer:
         name, value = rules.needs_parameter
         if name and in_address.get(name) != [value]:
             return 400, _error(f"parameter {name} is missing")
-        if rules.most_seconds and parts.path.endswith("/query_range") and _seconds(asked) > rules.most_seconds:
+        if rules.most_seconds and parts.path.endswith("/query_range") and _seconds(fields) > rules.most_seconds:
             return 422, _error(rules.too_long_span)
-        return self._of_tenant(in_address) if rules.tenancy else self._of_names(parts.path, asked)
+        return self._of_tenant(in_address) if rules.tenancy else self._of_names(parts.path, fields)
 
     def _of_tenant(self, in_address: Fields) -> tuple[int, bytes] | None:
         if "namespace" not in in_address:
             return 400, _error('The "namespace" query parameter must be provided.')
         return None if in_address["namespace"][0] in self.rules.allowed else (403, b"Forbidden")
 
-    def _of_names(self, path: str, asked: Fields) -> tuple[int, bytes] | None:
+    def _of_names(self, path: str, fields: Fields) -> tuple[int, bytes] | None:
         if path.endswith("/label/__name__/values") and not self.rules.lists_names:
             return 400, _error("label values are not listed")
-        expressions = (*asked.get("query", ()), *asked.get("match[]", ()))
+        expressions = (*fields.get("query", ()), *fields.get("match[]", ()))
         if self.rules.exact_names and not all(map(names_a_metric, expressions)):
             return self.rules.pattern_status, _error(
                 "convert vector selector failed: =~ is an unsupported matchtype for the __name__ label"
             )
         return None
 
-    def rewritten(self, path: str, asked: Fields) -> Fields:
+    def rewritten(self, path: str, fields: Fields) -> Fields:
         """The parameters as the server behind gets them."""
         most = self.rules.series_seconds
-        if most and path.endswith("/series") and _seconds(asked) > most:
-            return {**asked, "start": [str(float(asked["end"][0]) - most)]}
+        if most and path.endswith("/series") and _seconds(fields) > most:
+            return {**fields, "start": [str(float(fields["end"][0]) - most)]}
         if not self.rules.tenancy:
-            return asked
-        namespace = asked.pop("namespace")[0]
-        out = dict(asked)
+            return fields
+        namespace = fields.pop("namespace")[0]
+        out = dict(fields)
         for key in ("query", "match[]"):
-            if key in asked:
-                out[key] = [narrowed(text, namespace) for text in asked[key]]
+            if key in fields:
+                out[key] = [narrowed(text, namespace) for text in fields[key]]
         if "/label" in path and "match[]" not in out:
             out["match[]"] = [f'{{namespace="{namespace}"}}']
         return out
@@ -176,8 +176,8 @@ class StrictServer:
         return json.dumps(envelope).encode()
 
 
-def _seconds(asked: Fields) -> float:
-    return float(asked["end"][0]) - float(asked["start"][0])
+def _seconds(fields: Fields) -> float:
+    return float(fields["end"][0]) - float(fields["start"][0])
 
 
 def _error(message: str) -> bytes:
@@ -200,21 +200,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self, form: str) -> None:
         parts = urlsplit(self.path)
-        asked = parse_qs(parts.query, keep_blank_values=True)
+        params = parse_qs(parts.query, keep_blank_values=True)
         for key, values in parse_qs(form).items():
-            asked[key] = [*asked.get(key, ()), *values]
+            params[key] = [*params.get(key, ()), *values]
         path = parts.path.removeprefix(self.strict.rules.prefix)
-        self.strict.requests.append((self.command, path, dict(asked)))
+        self.strict.requests.append((self.command, path, dict(params)))
         self.strict.tokens.append(self.headers.get("Authorization", ""))
-        refused = self.strict.refusal(self.command, self.path, asked)
+        refused = self.strict.refusal(self.command, self.path, params)
         if refused:
             self.strict.refused.append(refused[1].decode())
             self._send(*refused)
             return
-        fields = urlencode(self.strict.rewritten(path, asked), doseq=True)
+        fields = urlencode(self.strict.rewritten(path, params), doseq=True)
         try:
-            with urllib.request.urlopen(f"{self.strict.target}{path}?{fields}", timeout=120) as answer:
-                content = self.strict.cut(path, answer.read())
+            with urllib.request.urlopen(f"{self.strict.target}{path}?{fields}", timeout=120) as response:
+                content = self.strict.cut(path, response.read())
                 self._send(422 if b'"status": "error"' in content[:40] else 200, content)
         except urllib.error.HTTPError as error:
             self._send(error.code, error.read())

@@ -33,15 +33,15 @@ class Values:
     plain: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, Any] = field(default_factory=dict)
 
-    def of(self, one: Mapping[str, str]) -> Any:
-        prop = one["property"]
-        wildcard = one["id"].startswith("{")
+    def of(self, dependency: Mapping[str, str]) -> Any:
+        prop = dependency["property"]
+        wildcard = dependency["id"].startswith("{")
         if not wildcard:
-            return {**one, "value": self._value(one["id"], prop)}
+            return {**dependency, "value": self._value(dependency["id"], prop)}
         id_ = {key: self.parts.get(key, "x") if isinstance(part, list) else part
-               for key, part in json.loads(one["id"]).items()}  # fmt: skip
+               for key, part in json.loads(dependency["id"]).items()}  # fmt: skip
         filled = {"id": id_, "property": prop, "value": self._value(str(id_.get("type", next(iter(id_)))), prop)}
-        return [filled] if '["ALL"]' in one["id"] else filled
+        return [filled] if '["ALL"]' in dependency["id"] else filled
 
     def _value(self, id_: str, prop: str) -> Any:
         return self.plain.get(f"{id_}.{prop}", 1 if prop in PRESSED else None)
@@ -49,38 +49,38 @@ class Values:
 
 def targets(app: Any) -> list[Target]:
     """All callbacks that run on the server."""
-    found = []
+    callbacks = []
     for spec in app.state.dash._callback_list:
         if spec["clientside_function"] is None:
             takes = getattr(app.state.dash.callback_map[spec["output"]]["callback"], "takes", None)
-            found.append(Target(spec["output"], tuple(spec["inputs"]), tuple(spec["state"]), takes))
-    return found
+            callbacks.append(Target(spec["output"], tuple(spec["inputs"]), tuple(spec["state"]), takes))
+    return callbacks
 
 
 def body(target: Target, values: Values) -> dict[str, Any]:
     """What the renderer would send if the first input had changed."""
-    inputs = [values.of(one) for one in target.inputs]
+    inputs = [values.of(dependency) for dependency in target.inputs]
     first = inputs[0][0] if isinstance(inputs[0], list) else inputs[0]
     id_ = (
         json.dumps(first["id"], sort_keys=True, separators=(",", ":")) if isinstance(first["id"], dict) else first["id"]
     )
-    made = [_output(text) for text in _outputs(target.output)]
+    outputs = [_output(text) for text in _outputs(target.output)]
     return {
         "output": target.output,
-        "outputs": made if target.output.startswith("..") else made[0],
+        "outputs": outputs if target.output.startswith("..") else outputs[0],
         "inputs": inputs,
-        "state": [values.of(one) for one in target.state],
+        "state": [values.of(dependency) for dependency in target.state],
         "changedPropIds": [f"{id_}.{first['property']}"],
     }
 
 
-def said(answer: Any) -> str:
+def spoken_text(response: Any) -> str:
     """What the live region was told, as text."""
     try:
-        found = answer.json()
+        document = response.json()
     except ValueError:
         return ""
-    return json.dumps(found.get("sideUpdate", {}).get("said", ""))
+    return json.dumps(document.get("sideUpdate", {}).get("said", ""))
 
 
 def writes(app: Any) -> Iterator[tuple[str, str]]:
@@ -100,15 +100,15 @@ def reads(app: Any) -> Iterator[str]:
 
 def filled(path: str, values: Mapping[str, str]) -> str:
     """A path with something in the place of its parameters."""
-    return re.sub(r"\{(\w+)(:\w+)?\}", lambda found: values.get(found[1], "x"), path)
+    return re.sub(r"\{(\w+)(:\w+)?\}", lambda match: values.get(match[1], "x"), path)
 
 
 def press(browser: Browser, target: Target, values: Values) -> Any:
     return browser.post(f"/{UPDATE}", json=body(target, values))
 
 
-def _routes(found: Any) -> Iterator[Any]:
-    for route in found:
+def _routes(routes: Any) -> Iterator[Any]:
+    for route in routes:
         if hasattr(route, "path") and hasattr(route, "methods"):
             yield route
         yield from _routes(getattr(getattr(route, "original_router", None), "routes", ()) or ())
@@ -123,5 +123,5 @@ def _output(text: str) -> Any:
     if not id_.startswith("{"):
         return {"id": id_, "property": prop}
     parts = {key: "x" if isinstance(part, list) else part for key, part in json.loads(id_).items()}
-    made = {"id": parts, "property": prop}
-    return [made] if '["ALL"]' in id_ else made
+    output = {"id": parts, "property": prop}
+    return [output] if '["ALL"]' in id_ else output

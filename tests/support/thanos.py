@@ -117,7 +117,7 @@ def _stores(url: str) -> int:
 
 def _answer(url: str) -> bytes | None:
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bytes(answer.read())
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bytes(response.read())
     except (urllib.error.URLError, OSError):
         return None

@@ -50,8 +50,8 @@ class VictoriaMetrics:
         return True
 
     def _ask(self, path: str, body: bytes | None = None) -> None:
-        with urllib.request.urlopen(self.url + path, data=body, timeout=120) as answer:
-            answer.read()
+        with urllib.request.urlopen(self.url + path, data=body, timeout=120) as response:
+            response.read()
 
 
 @contextmanager

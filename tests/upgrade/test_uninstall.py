@@ -53,7 +53,7 @@ from cotenant.scheduler_ext.reservations.placeholder import (
 from cotenant.scheduler_ext.reservations.plans.realise import floor
 from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.view import PodView
-from tests.cli.charts import named, rendered, values_of
+from tests.cli.charts import object_of, rendered, values_of
 from tests.cli.test_install_on_cluster import can
 from tests.cluster import needing
 from tests.cluster.accounts import await_right, token_of
@@ -256,7 +256,7 @@ def hook(plane: ControlPlane, file: Path) -> tuple[list[str], Path]:
     plane.kubectl("apply", "-f", "-", text="\n---\n".join(map(json.dumps, rights)))
     wait_for("the hook's rights", lambda: all(can(plane.api(), (HOOK, *right)) for right in HOOK_NEEDS))
     token_of(plane, HOOK, file)
-    pod = named(hooks, "Job", HOOK)["spec"]["template"]["spec"]
+    pod = object_of(hooks, "Job", HOOK)["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == HOOK
     return pod["containers"][0]["command"][1:], file
 

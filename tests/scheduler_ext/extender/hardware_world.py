@@ -36,7 +36,7 @@ from cotenant.scheduler_ext.extender.settings import (
 )
 from tests.cluster.crds import FOLDER
 from tests.cluster.topologies import CRD
-from tests.support.pure_api import Objects, PureApi, decoded, key_of, told
+from tests.support.pure_api import Objects, PureApi, decoded, key_of, request_text
 from tests.support.replayed import AskingClient, Conversation, Ended, Lost, Run
 
 ON = ExtenderSettings(cpus=CpuAllocationSettings(on=True), devices=DeviceAllocationSettings(on=True))
@@ -139,7 +139,7 @@ def _run_steps(state: World, run: Run, others: tuple[Run, ...]) -> Iterator[tupl
     question = run.question
     assert isinstance(question, ApiRequest)
     objects, response = server().answer(state.objects, _careless(question) if state.ignores_versions else question)
-    step_text, answered = f"{run.name} {told(question)}: {response[0]}", run.answered(response)
+    step_text, answered = f"{run.name} {request_text(question)}: {response[0]}", run.answered(response)
     yield step_text + answered.ending, replace(state, objects=objects, runs=_with(others, answered))
     if state.kills:
         yield f"{run.name} is killed", replace(state, runs=others, kills=state.kills - 1)

@@ -136,18 +136,18 @@ def every_change_has_an_outcome(recording: Recording, bounds: Bounds) -> Iterato
         elif row.subject not in accepted:
             why = f"{row.event} by {row.actor or 'nobody'}, which nobody accepted before"
             yield Violation("every-change-has-an-outcome", row.seconds, row.subject, why)
-        begun = open_since.pop(row.subject, None)
-        if begun and row.event in OUTCOMES and row.seconds - begun[0] > bounds.outcome_seconds:
-            yield _late(row.subject, begun, row.seconds, bounds)
+        opened = open_since.pop(row.subject, None)
+        if opened and row.event in OUTCOMES and row.seconds - opened[0] > bounds.outcome_seconds:
+            yield _late(row.subject, opened, row.seconds, bounds)
         if row.event in BEGINNINGS:
             open_since[row.subject] = (row.seconds, row.event)
-    for subject, begun in open_since.items():
-        if recording.end_seconds - begun[0] > bounds.outcome_seconds:
-            yield _late(subject, begun, recording.end_seconds, bounds)
+    for subject, opened in open_since.items():
+        if recording.end_seconds - opened[0] > bounds.outcome_seconds:
+            yield _late(subject, opened, recording.end_seconds, bounds)
 
 
-def _late(subject: str, begun: tuple[float, str], until: float, bounds: Bounds) -> Violation:
-    seconds, event = begun
+def _late(subject: str, opened: tuple[float, str], until: float, bounds: Bounds) -> Violation:
+    seconds, event = opened
     why = f"{event}, and no outcome for {until - seconds:.0f} s; {bounds.outcome_seconds:.0f} s are allowed"
     return Violation("every-change-has-an-outcome", seconds, subject, why)
 
@@ -164,16 +164,16 @@ def no_gate_beyond_its_limit(recording: Recording, bounds: Bounds) -> Iterator[V
             for gate in bounds.gate_seconds:
                 if gate in present:
                     gated.setdefault((*key, gate), (pod.made_seconds, pod.name))
-                elif begun := gated.pop((*key, gate), None):
-                    yield from _gate(begun, gate, write.asked_seconds, bounds)
+                elif gate_opened := gated.pop((*key, gate), None):
+                    yield from _gate(gate_opened, gate, write.asked_seconds, bounds)
             if over:
                 pods.pop(key, None)
-    for (_, _, gate), begun in gated.items():
-        yield from _gate(begun, gate, recording.end_seconds, bounds)
+    for (_, _, gate), gate_opened in gated.items():
+        yield from _gate(gate_opened, gate, recording.end_seconds, bounds)
 
 
-def _gate(begun: tuple[float, str], gate: str, until: float, bounds: Bounds) -> Iterator[Violation]:
-    seconds, pod = begun
+def _gate(gate_opened: tuple[float, str], gate: str, until: float, bounds: Bounds) -> Iterator[Violation]:
+    seconds, pod = gate_opened
     limit = bounds.gate_seconds[gate]
     if until - seconds > limit:
         why = f"gate {gate} for {until - seconds:.0f} s; {limit:.0f} s are allowed"

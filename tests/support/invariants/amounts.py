@@ -17,13 +17,13 @@ _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 def amount(text: object) -> Fraction:
     """A quantity in its unit: cores, bytes, pieces. ValueError for what is none."""
-    words = str(text).strip()
+    number_text = str(text).strip()
     for suffix, factor in _BINARY.items():
-        if words.endswith(suffix):
-            return Fraction(Decimal(words.removesuffix(suffix))) * Fraction(factor)
-    if words[-1:] in _DECIMAL:
-        return Fraction(Decimal(words[:-1])) * Fraction(Decimal(10) ** _DECIMAL[words[-1]])
-    return Fraction(Decimal(words))
+        if number_text.endswith(suffix):
+            return Fraction(Decimal(number_text.removesuffix(suffix))) * Fraction(factor)
+    if number_text[-1:] in _DECIMAL:
+        return Fraction(Decimal(number_text[:-1])) * Fraction(Decimal(10) ** _DECIMAL[number_text[-1]])
+    return Fraction(Decimal(number_text))
 
 
 def amounts(quantities: Mapping[str, object] | None) -> dict[str, Fraction]:

@@ -48,8 +48,8 @@ def hardware_given_once(recording: Recording, _bounds: Bounds) -> Iterator[Viola
     for write in recording.writes:
         if write.resource == "nodeallocations" and write.stored:
             entries = (write.stored.get("spec") or {}).get("pods") or ()
-            given = total(hardware(entry.get("annotations") or {}) for entry in entries)
-            for resource, sum_ in given.items():
+            totals = total(hardware(entry.get("annotations") or {}) for entry in entries)
+            for resource, sum_ in totals.items():
                 if sum_ > WHOLE:
                     why = f"entries have {float(sum_):g} of {resource}"
                     yield Violation("hardware-given-once", write.answered_seconds, write.where, why)
@@ -60,10 +60,10 @@ def _is_hardware(resource: str) -> bool:
     return " " in resource
 
 
-def _begun(found: Iterable[Share]) -> Iterator[tuple[Share, dict[str, Fraction]]]:
+def _begun(shares: Iterable[Share]) -> Iterator[tuple[Share, dict[str, Fraction]]]:
     """Each share as it begins, with the sums of its place at that moment."""
     by_place: dict[str, list[Share]] = {}
-    for share in found:
+    for share in shares:
         by_place.setdefault(share.place, []).append(share)
     for place in by_place.values():
         place.sort(key=lambda share: share.begin_seconds)
@@ -87,12 +87,16 @@ def _reservations(writes: Iterable[ApiWrite]) -> Iterator[Violation]:
             "Available",
         ):
             continue
-        held, has = amounts(status.get("allocatable")), amounts(status.get("allocated"))
+        allocatable, has = amounts(status.get("allocatable")), amounts(status.get("allocated"))
         for resource, amount in has.items():
-            if held and amount > held.get(resource, Fraction(0)):
-                why = f"its owners have {float(amount):g} of {resource}, it holds {float(held.get(resource, 0)):g}"
+            if allocatable and amount > allocatable.get(resource, Fraction(0)):
+                why = (
+                    f"its owners have {float(amount):g} of {resource}, it holds {float(allocatable.get(resource, 0)):g}"
+                )
                 yield Violation("capacity-promised-once", write.answered_seconds, write.where, why)
-        owned[write.name] = {one["uid"]: write.name for one in status.get("currentOwners") or () if one.get("uid")}
+        owned[write.name] = {
+            owner["uid"]: write.name for owner in status.get("currentOwners") or () if owner.get("uid")
+        }
         for other, owners in owned.items():
             for uid in owners.keys() & owned[write.name] if other != write.name else ():
                 why = f"pod {uid} owns {other} as well"
@@ -115,10 +119,10 @@ def quotas_within_runtime(recording: Recording, bounds: Bounds) -> Iterator[Viol
         over = "" if write.verb in ("delete", "deletecollection") else _over_runtime(write)
         if over:
             since.setdefault(write.where.partition(" ")[2], (write.answered_seconds, over))
-        elif begun := since.pop(write.where.partition(" ")[2], None):
-            yield from _too_long(write.where, begun, write.asked_seconds, bounds.quota_delay_seconds)
-    for quota, begun in since.items():
-        yield from _too_long(quota, begun, recording.end_seconds, bounds.quota_delay_seconds)
+        elif exceeded := since.pop(write.where.partition(" ")[2], None):
+            yield from _too_long(write.where, exceeded, write.asked_seconds, bounds.quota_delay_seconds)
+    for quota, exceeded in since.items():
+        yield from _too_long(quota, exceeded, recording.end_seconds, bounds.quota_delay_seconds)
 
 
 def _over_runtime(write: ApiWrite) -> str:
@@ -131,8 +135,8 @@ def _over_runtime(write: ApiWrite) -> str:
     return "; ".join(over)
 
 
-def _too_long(quota: str, begun: tuple[float, str], until: float, delay: float) -> Iterator[Violation]:
-    seconds, over = begun
+def _too_long(quota: str, exceeded: tuple[float, str], until: float, delay: float) -> Iterator[Violation]:
+    seconds, over = exceeded
     if until - seconds > delay:
         why = f"uses {over} for {until - seconds:.0f} s; after {delay:.0f} s it has to give back"
         yield Violation("quotas-within-runtime", seconds, quota, why)

@@ -49,10 +49,10 @@ def batch_below_its_ceiling(recording: Recording, bounds: Bounds) -> Iterator[Vi
     younger than `degradeTimeMinutes` it is 0. Nothing is said of a node with a strategy or a CPU normalization of its
     own, of one whose capacity the log does not show, nor where a strategy has parts for some nodes, nor without any.
     """
-    known = _Known()
+    knowledge = _Known()
     standing: dict[tuple[str, str], object] = {}
     for write in recording.writes:
-        _remember(known, write)
+        _remember(knowledge, write)
         if write.resource.partition("/")[0] != "nodes" or not write.stored:
             continue
         lent = (write.stored.get("status") or {}).get("allocatable") or {}
@@ -61,20 +61,20 @@ def batch_below_its_ceiling(recording: Recording, bounds: Bounds) -> Iterator[Vi
             standing[write.name, name] = lent.get(name)
             if lent.get(name) in (None, before):
                 continue
-            most = _most(known, write, resource, bounds)
+            most = _most(knowledge, write, resource, bounds)
             if most is not None and amount(lent[name]) > most:
                 why = f"{name} is {float(amount(lent[name])):g}, the formula's ceiling {float(most):g}"
                 yield Violation("batch-below-its-ceiling", write.answered_seconds, write.name, why)
 
 
-def _remember(known: _Known, write: ApiWrite) -> None:
+def _remember(knowledge: _Known, write: ApiWrite) -> None:
     if write.resource.partition("/")[0] == "nodemetrics" and write.stored.get("status"):
-        known.reports.setdefault(write.name, []).append((write.answered_seconds, write.stored["status"]))
+        knowledge.reports.setdefault(write.name, []).append((write.answered_seconds, write.stored["status"]))
     elif write.resource == "configmaps" and write.name == CONFIG and write.stored:
         text = (write.stored.get("data") or {}).get("colocation-config") or "{}"
-        known.strategies.append((write.answered_seconds, json.loads(text)))
+        knowledge.strategies.append((write.answered_seconds, json.loads(text)))
     elif write.resource == "pods" and write.stored and _is_low(write.stored):
-        known.low.add((write.namespace, write.name))
+        knowledge.low.add((write.namespace, write.name))
 
 
 def _is_low(pod: Json) -> bool:
@@ -82,22 +82,22 @@ def _is_low(pod: Json) -> bool:
     return labels.get(_CLASS) in LOW or (pod.get("spec") or {}).get("priority", 0) in _LOW_PRIORITIES
 
 
-def _most(known: _Known, write: ApiWrite, resource: str, bounds: Bounds) -> Fraction | None:
+def _most(knowledge: _Known, write: ApiWrite, resource: str, bounds: Bounds) -> Fraction | None:
     """The largest ceiling by what may have been seen; None: nothing is said of this node."""
     since = write.asked_seconds - bounds.view_seconds
-    strategies = _in_force(known.strategies, since)
+    strategies = _in_force(knowledge.strategies, since)
     annotations = (write.stored.get("metadata") or {}).get("annotations") or {}
     if not strategies or any(s.get("nodeConfigs") for s in strategies) or any(key in annotations for key in _OWN_WAY):
         return None
     if resource not in amounts(write.stored["status"].get("capacity")):  # the node was made where no log shows it
         return None
-    reports = _in_force(known.reports.get(write.name, []), since)
-    found = [
-        _ceiling(write.stored["status"], (report, known.low), strategy, resource, since)
+    reports = _in_force(knowledge.reports.get(write.name, []), since)
+    ceilings = [
+        _ceiling(write.stored["status"], (report, knowledge.low), strategy, resource, since)
         for report in reports
         for strategy in strategies
     ]
-    return max(found, default=Fraction(0))
+    return max(ceilings, default=Fraction(0))
 
 
 def _in_force(history: list[tuple[float, Json]], since: float) -> list[Json]:
@@ -119,11 +119,11 @@ def _ceiling(
     key, default = _PERCENT[resource]
     policy = strategy.get(_POLICY[resource]) or "usage"
     percent = strategy.get(key)
-    kept = 0 if policy == "forecast" else 100 - (default if percent is None else percent)
+    kept_percent = 0 if policy == "forecast" else 100 - (default if percent is None else percent)
     system, pods = (Fraction(0), Fraction(0)) if policy == "request" else _used(report, low, resource)
-    left = capacity - capacity * kept / 100 - max(system, reserved) - pods
+    unused = capacity - capacity * kept_percent / 100 - max(system, reserved) - pods
     cap = strategy.get(_CAP[resource])
-    lent = max(left if cap is None else min(left, capacity * cap / 100), Fraction(0))
+    lent = max(unused if cap is None else min(unused, capacity * cap / 100), Fraction(0))
     return lent * unit + 1  # amounts are whole: each term is rounded by less than one
 
 

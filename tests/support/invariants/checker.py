@@ -36,5 +36,5 @@ INVARIANTS: Final[Mapping[str, Invariant]] = {
 
 def violations(recording: Recording, bounds: Bounds | None = None) -> tuple[Violation, ...]:
     """Everything that was broken, in the order in which it happened."""
-    found = (violation for broken in INVARIANTS.values() for violation in broken(recording, bounds or Bounds()))
-    return tuple(sorted(found, key=lambda violation: violation.seconds))
+    by_time = (violation for broken in INVARIANTS.values() for violation in broken(recording, bounds or Bounds()))
+    return tuple(sorted(by_time, key=lambda violation: violation.seconds))

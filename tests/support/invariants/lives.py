@@ -127,34 +127,34 @@ def changed_pods(living: Mapping[tuple[str, str], Pod], write: ApiWrite) -> Iter
     if resource != "pods" or subresource == "eviction":
         return
     key = (write.namespace, write.name)
-    known = living.get(key)
+    living_pod = living.get(key)
     if write.verb == "deletecollection":
         yield from ((pod, True) for (namespace, _), pod in list(living.items()) if namespace == write.namespace)
     elif subresource == "binding":
-        if known is not None:
-            yield _bound(known, write), False
+        if living_pod is not None:
+            yield _bound(living_pod, write), False
     elif write.verb == "delete":
-        if known is not None and not _lingers(write, known):
-            yield known, True
+        if living_pod is not None and not _lingers(write, living_pod):
+            yield living_pod, True
     elif write.stored.get("kind", "Pod") == "Pod" and write.stored:
-        if known is not None and known.uid != write.stored["metadata"]["uid"]:
-            yield known, True  # nobody saw it go, but its name is another's now
-            known = None
-        yield _seen(known, write)
+        if living_pod is not None and living_pod.uid != write.stored["metadata"]["uid"]:
+            yield living_pod, True  # nobody saw it go, but its name is another's now
+            living_pod = None
+        yield _seen(living_pod, write)
 
 
 def _bound(pod: Pod, write: ApiWrite) -> Pod:
     """A binding may carry annotations, which the API server copies onto the pod."""
     meta = pod.body["metadata"]
-    given = (write.sent.get("metadata") or {}).get("annotations") or {}
-    body = {**pod.body, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **given}}}
+    annotations_sent = (write.sent.get("metadata") or {}).get("annotations") or {}
+    body = {**pod.body, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), **annotations_sent}}}
     return replace(pod, body=body, node=write.sent["target"]["name"], bound_seconds=write.answered_seconds)
 
 
-def _seen(known: Pod | None, write: ApiWrite) -> tuple[Pod, bool]:
+def _seen(known_pod: Pod | None, write: ApiWrite) -> tuple[Pod, bool]:
     body, uid = write.stored, write.stored["metadata"]["uid"]
     node = body["spec"].get("nodeName", "")
-    pod = known or Pod(uid, body, write.asked_seconds, came_with_node=bool(node))
+    pod = known_pod or Pod(uid, body, write.asked_seconds, came_with_node=bool(node))
     bound = write.answered_seconds if node and not pod.node else pod.bound_seconds
     later = replace(pod, body=body, node=node or pod.node, bound_seconds=bound)
     return later, (body.get("status") or {}).get("phase") in _ENDED
@@ -162,9 +162,9 @@ def _seen(known: Pod | None, write: ApiWrite) -> tuple[Pod, bool]:
 
 def _lingers(write: ApiWrite, pod: Pod) -> bool:
     """Whether a deletion leaves the pod to its node for a while: its object says for how long, or the request does."""
-    left = (write.stored.get("metadata") or {}).get("deletionGracePeriodSeconds", 0)
+    grace_seconds = (write.stored.get("metadata") or {}).get("deletionGracePeriodSeconds", 0)
     at_once = write.sent.get("gracePeriodSeconds") == 0
-    return bool(pod.node and write.stored.get("kind") == "Pod" and left > 0 and not at_once)
+    return bool(pod.node and write.stored.get("kind") == "Pod" and grace_seconds > 0 and not at_once)
 
 
 def hardware(annotations: Mapping[str, str]) -> dict[str, Fraction]:
@@ -173,33 +173,35 @@ def hardware(annotations: Mapping[str, str]) -> dict[str, Fraction]:
     had = {f"CPU {number}": Fraction(1) for number in numbers(cpus)}
     for kind, devices in _read(annotations.get(DEVICES)).items():
         for device in devices:
-            given = amounts({r: v for r, v in (device.get("resources") or {}).items() if r in _PERCENTS})
-            had |= {f"{kind} {device['minor']} {resource}": value / 100 for resource, value in given.items()}
+            percents = amounts({r: v for r, v in (device.get("resources") or {}).items() if r in _PERCENTS})
+            had |= {f"{kind} {device['minor']} {resource}": value / 100 for resource, value in percents.items()}
     return had
 
 
 def numbers(cpus: str) -> list[int]:
     """A list of CPUs as the kernel writes it: "0-2,5"."""
-    found: list[int] = []
+    indexes: list[int] = []
     for part in cpus.split(",") if cpus else ():
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        indexes += range(int(first), int(last or first) + 1)
+    return indexes
 
 
 def _read(text: str | None) -> dict[str, Any]:
-    found = json.loads(text) if text else {}
-    return found if isinstance(found, dict) else {}
+    document = json.loads(text) if text else {}
+    return document if isinstance(document, dict) else {}
 
 
 def offers(writes: Iterable[ApiWrite]) -> dict[str, list[Offer]]:
     """What each node offered, write by write; hardware is offered whole."""
-    found: dict[str, list[Offer]] = {}
+    offers_by_node: dict[str, list[Offer]] = {}
     for write in writes:
         allocatable = amounts((write.stored.get("status") or {}).get("allocatable"))
         if write.resource.partition("/")[0] == "nodes" and allocatable:
-            found.setdefault(write.name, []).append(Offer(write.asked_seconds, write.answered_seconds, allocatable))
-    return found
+            offers_by_node.setdefault(write.name, []).append(
+                Offer(write.asked_seconds, write.answered_seconds, allocatable)
+            )
+    return offers_by_node
 
 
 def most_offered(history: Iterable[Offer], resource: str, since: float, until: float) -> Fraction | None:

@@ -28,20 +28,22 @@ class Objects:
 
     def after(self, event: Mapping[str, Any]) -> Document:
         """The object after a write that was carried out; {} where the answer was a Status, or it is gone."""
-        answer: Document = event.get("responseObject") or {}
+        response_body: Document = event.get("responseObject") or {}
         target = event.get("objectRef") or {}
-        name = target.get("name") or (answer.get("metadata") or {}).get("name", "")
+        name = target.get("name") or (response_body.get("metadata") or {}).get("name", "")
         key = (target.get("apiGroup", ""), target.get("resource", ""), target.get("namespace", ""), name)
-        if answer.get("kind") == "Status":
+        if response_body.get("kind") == "Status":
             return {}
-        stored = self._written(event, key, answer) if answer.get("kind") == _METADATA_ALONE else answer
+        stored = (
+            self._written(event, key, response_body) if response_body.get("kind") == _METADATA_ALONE else response_body
+        )
         if event["verb"] == "delete":
             self._known.pop(key, None)
         elif stored:
             self._known[key] = stored
         return stored
 
-    def _written(self, event: Mapping[str, Any], key: tuple[str, ...], answer: Document) -> Document:
+    def _written(self, event: Mapping[str, Any], key: tuple[str, ...], response_body: Document) -> Document:
         before, sent = deepcopy(self._known.get(key, {})), event.get("requestObject")
         if isinstance(sent, list):
             try:
@@ -53,7 +55,7 @@ class Objects:
             owner = (*key, (event.get("objectRef") or {}).get("subresource", ""), manager)
             before = merged(without(before, self._applied.get(owner, {}), sent), sent)
             self._applied[owner] = sent
-        return {**before, "metadata": answer["metadata"]}
+        return {**before, "metadata": response_body["metadata"]}
 
 
 def merged(before: Document, applied: Document) -> Document:

@@ -135,14 +135,14 @@ def _values(files: AgentFiles) -> Iterator[CgroupValue]:
 
 def _logged(state: Path) -> dict[tuple[str, str], tuple[str, str]]:
     """Of each place whose last action is a write: the value before the first one, and the last one's."""
-    held: dict[tuple[str, str], tuple[str, str]] = {}
+    original_values: dict[tuple[str, str], tuple[str, str]] = {}
     for name in ("actions.jsonl.1", "actions.jsonl"):
         for line in _whole_lines(state / name) if (state / name).exists() else ():
             action = json.loads(line)
             place = (action["subject"], action.get("knob", ""))
             if action["outcome"] == "restored":
-                held.pop(place, None)
+                original_values.pop(place, None)
             elif action["outcome"] == "written" and action.get("before") is not None:
-                original = held.get(place, (str(action["before"]), ""))[0]
-                held[place] = (original, str(action["value"]))
-    return held
+                original = original_values.get(place, (str(action["before"]), ""))[0]
+                original_values[place] = (original, str(action["value"]))
+    return original_values

@@ -111,10 +111,10 @@ class Cluster:
     @cached_property
     def events(self) -> dict[tuple[EventKind, PodContainerRef], list[int]]:
         """Slots of each kind of event by container."""
-        found: dict[tuple[EventKind, PodContainerRef], list[int]] = {}
+        slots_by_event: dict[tuple[EventKind, PodContainerRef], list[int]] = {}
         for event in self.inventory.events:
-            found.setdefault((event.kind, event.subject), []).append(self.grid.index_of(event.time_seconds))
-        return found
+            slots_by_event.setdefault((event.kind, event.subject), []).append(self.grid.index_of(event.time_seconds))
+        return slots_by_event
 
     def row(self, signal: Signal, ref: object) -> Floats | None:
         """A series' values, None when there is none."""

@@ -52,8 +52,8 @@ def _amounts(writer: Writer, name: str, signals: Mapping[Resource, Signal]) -> I
             pod = cluster.pods[ref.namespace, ref.pod]
             if cluster.role(ref) is ContainerRole.SIDECAR:
                 continue
-            known = np.flatnonzero(~np.isnan(values))
-            changed = known[np.flatnonzero(np.diff(values[known], prepend=np.float32(-1)))]
+            measured = np.flatnonzero(~np.isnan(values))
+            changed = measured[np.flatnonzero(np.diff(values[measured], prepend=np.float32(-1)))]
             steps = [(int(hour) * slots, float(values[hour]) * scale) for hour in changed]
             labels = _of_pod(pod) | {
                 "container": ref.container,
@@ -92,8 +92,8 @@ def _pod_info(writer: Writer, name: str) -> Iterator[int]:
     for pod in writer.cluster.inventory.pods:
         kind, owner = owner_of(pod)
         # The class of a node agent has a name that is no band of Koordinator's.
-        named = pod.priority.value or ("system-node-critical" if pod.qos is QosClass.SYSTEM else "")
-        labels = {"node": pod.node, "created_by_kind": kind, "created_by_name": owner, "priority_class": named}
+        class_name = pod.priority.value or ("system-node-critical" if pod.qos is QosClass.SYSTEM else "")
+        labels = {"node": pod.node, "created_by_kind": kind, "created_by_name": owner, "priority_class": class_name}
         yield writer.constant(name, _of_pod(pod) | labels, writer.cluster.life(pod))
 
 
@@ -132,14 +132,14 @@ def _job_owners(writer: Writer, name: str) -> Iterator[int]:
 
 def _between(writer: Writer, kind: str) -> dict[tuple[str, str], tuple[WorkloadRef, tuple[int, int]]]:
     """Direct owners of a kind: their workload, and the span from the first pod's start to the last one's end."""
-    found: dict[tuple[str, str], tuple[WorkloadRef, tuple[int, int]]] = {}
+    spans: dict[tuple[str, str], tuple[WorkloadRef, tuple[int, int]]] = {}
     for pod in writer.cluster.inventory.pods:
         own, name = owner_of(pod)
         if own == kind:
             start, end = writer.cluster.life(pod)
-            _, (first, last) = found.get((pod.namespace, name), (pod.workload, (start, end)))
-            found[pod.namespace, name] = pod.workload, (min(first, start), max(last, end))
-    return found
+            _, (first, last) = spans.get((pod.namespace, name), (pod.workload, (start, end)))
+            spans[pod.namespace, name] = pod.workload, (min(first, start), max(last, end))
+    return spans
 
 
 def _main(writer: Writer) -> Iterator[tuple[Pod, PodContainerRef]]:
@@ -265,8 +265,8 @@ def _limit_ranges(writer: Writer, name: str) -> Iterator[int]:
         scale = _UNITS[bounds.resource][1]
         kind = "Pod" if bounds.of_pod else "Container"
         own = {"namespace": bounds.namespace, "limitrange": f"{kind.lower()}s", "resource": bounds.resource.value}
-        told = (("min", bounds.minimum, scale), ("max", bounds.maximum, scale))
-        for constraint, value, unit in (*told, ("maxLimitRequestRatio", bounds.max_ratio, 1.0)):
+        bounds_given = (("min", bounds.minimum, scale), ("max", bounds.maximum, scale))
+        for constraint, value, unit in (*bounds_given, ("maxLimitRequestRatio", bounds.max_ratio, 1.0)):
             if value is not None:
                 labels = own | {"type": kind, "constraint": constraint}
                 yield writer.constant(name, labels, _whole(writer), value * unit)

@@ -58,10 +58,10 @@ class Writer:
         base = {"job": "kubelet", "instance": f"{node}:10250", "node": node}
         total = 0
         for scraper, own in enumerate(self.dress.scrapers):
-            phase, times, kept = self._clock(node, scraper)
+            phase, times, is_kept = self._clock(node, scraper)
             first = series.start * self.dress.per_slot
             samples = len(series.values) * self.dress.per_slot
-            keep = kept[first : first + samples] & np.repeat(~np.isnan(series.values), self.dress.per_slot)
+            keep = is_kept[first : first + samples] & np.repeat(~np.isnan(series.values), self.dress.per_slot)
             make = self._counted if counter else self._gauged
             digits = make(series, phase, f"{name}{labels}")[keep]
             total += self._lines(name, base | labels | dict(own), digits, times[first : first + samples][keep])
@@ -107,9 +107,9 @@ class Writer:
             grid = self.cluster.grid
             count = grid.size * self.dress.per_slot
             times = grid.start_seconds + phase + self.dress.interval_seconds * np.arange(count, dtype=np.int64)
-            kept = (rng.random(count) >= self.dress.lost) & _within(times, self.dress.span)
-            kept &= np.arange(count) % self.dress.every == 0
-            self._clocks[node, scraper] = phase, clock_digits(times), kept
+            is_kept = (rng.random(count) >= self.dress.lost) & _within(times, self.dress.span)
+            is_kept &= np.arange(count) % self.dress.every == 0
+            self._clocks[node, scraper] = phase, clock_digits(times), is_kept
         return self._clocks[node, scraper]
 
     def _counted(self, series: Series, phase: int, key: str) -> Bytes:
