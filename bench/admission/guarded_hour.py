@@ -75,7 +75,7 @@ def played(folder: Path, minutes: float) -> tuple[list[WrittenBy], tuple[Violati
     scenario = SharingScenario(SYNTHETIC, NODES, NODES * PODS_A_NODE, -(-steps // SLOTS_PER_DAY), SEED)
     live, (log, flags) = live_world(scenario), auditing(folder)
     with live_cluster(live, folder, USAGE, SPEED, flags) as plane:
-        play = LivePlay(live, jobs_of(live.world), plane.api())
+        play = LivePlay(live, jobs_of(live.cluster), plane.api())
         play.begin(lambda: True)
         play.run(steps, WallPace(STEP_SECONDS / SPEED), lambda step, _so_far: _ask(plane, step))
     return list(written_by_us(log.read_text().splitlines())), violations(recording(log))

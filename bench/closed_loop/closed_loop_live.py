@@ -174,7 +174,7 @@ def played(live: LiveWorld, folder: Path, steps: int, policy: str, speed: float)
     """The live run. Under policy `forecast` it begins when the manager has analysed the history."""
     with live_cluster(live, folder, policy, speed) as plane:
         api = plane.api()
-        play = LivePlay(live, jobs_of(live.world), api)
+        play = LivePlay(live, jobs_of(live.cluster), api)
         play.begin(lambda: decided(api, live, policy))
         return play.run(steps, WallPace(STEP_SECONDS / speed), tell)
 
@@ -204,7 +204,7 @@ def main() -> int:
     live = live_world(SharingScenario(SYNTHETIC, options.nodes, options.nodes * PODS_A_NODE, days, SEED))
     with tempfile.TemporaryDirectory() as folder:
         of_live = played(live, options.logs or Path(folder), steps, options.policy, options.speed)
-    draws = [simulated(live.world, jobs_of(live.world), steps, options.policy, draw) for draw in range(DRAWS)]
+    draws = [simulated(live.cluster, jobs_of(live.cluster), steps, options.policy, draw) for draw in range(DRAWS)]
     note = f"{options.nodes} nodes, {steps} steps at {options.speed:g}x; load of the machine {os.getloadavg()[1]:.1f}"
     measured = list(rows(of_live, draws, note))
     name = NAME if options.policy == USAGE else f"{NAME}_{options.policy}"

@@ -77,12 +77,12 @@ PROFILE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveWorld:
-    """A simulated world and what a cluster needs to be it. pods: of each node, by the name that both know it by.
+    """A simulated cluster and what a real one needs to be it. pods: of each node, by the name that both know it by.
 
     past: the cluster's history, as it stands when the first judged step begins.
     """
 
-    world: World
+    cluster: World
     nodes: tuple[str, ...]
     pods: Mapping[str, tuple[Pod, ...]]
     past: SyntheticCluster
@@ -196,7 +196,7 @@ def _serve(stack: contextlib.ExitStack, plane: ControlPlane, folder: Path, name:
 
 def _create_objects(plane: ControlPlane, live: LiveWorld) -> None:
     """Nodes as large as the world's, and its pods on them."""
-    past = live.world.past
+    past = live.cluster.past
 
     def sized(number: int, node: dict[str, Any]) -> None:
         name = live.nodes[number]

@@ -48,7 +48,7 @@ class LiveJob:
     """A job whose pod waits or runs; tries: pods that it has had; node: None while it waits."""
 
     number: int
-    left: float
+    steps_left: float
     node: int | None = None
     tries: int = 0
 
@@ -91,9 +91,9 @@ class LivePlay:
 
     def __post_init__(self) -> None:
         """Nothing runs, nothing is reported."""
-        self._world, self._nodes = self.live.world, len(self.live.nodes)
+        self._cluster, self._nodes = self.live.cluster, len(self.live.nodes)
         self._index = {name: number for number, name in enumerate(self.live.nodes)}
-        self._need = {r: self._world.need(r) for r in Resource}
+        self._need = {r: self._cluster.need(r) for r in Resource}
         self._request = {r: self.jobs.requests(r) for r in Resource}
         self._pod_use: dict[int, tuple[float, float]] = {}
         self._suppressed = np.zeros(self._nodes)
@@ -105,7 +105,7 @@ class LivePlay:
         """After `begin`. pace: returns when a step is over, tell: is called after it."""
         record = LoopRecord.empty(self._nodes, steps)
         for step in range(steps):
-            self._report(self._world.first_slot + step - 1)
+            self._report(self._cluster.first_slot + step - 1)
             self._try_again(step)
             self._arrive(step)
             pace(step, record)
@@ -118,7 +118,7 @@ class LivePlay:
         for name in self.live.nodes:
             body = {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": {"name": name}, "spec": {}}
             self.api.patch(f"{METRICS}/{name}", body, "apply", fieldManager=FIELD_MANAGER)
-        self._report(self._world.first_slot - 1)
+        self._report(self._cluster.first_slot - 1)
         wait_for("batch-cpu and policies on every node", lambda: self._ready() and lends(), LOOK_SECONDS)
 
     def _ready(self) -> bool:
@@ -139,7 +139,7 @@ class LivePlay:
             self.api.patch(f"{METRICS}/{name}/status", {"status": status})
 
     def _system(self, number: int, slot: int) -> tuple[float, float]:
-        cpu, memory = (float(self._world.past[r].system[number, slot]) for r in Resource)
+        cpu, memory = (float(self._cluster.past[r].system[number, slot]) for r in Resource)
         return cpu, memory
 
     def _services(
@@ -205,7 +205,7 @@ class LivePlay:
     # --- the step ---------------------------------------------------------------------------------------------------
     def _look(self, step: int, record: LoopRecord) -> None:
         """Where pods are and what nodes lend, then one step of work."""
-        slot, simulated_cluster = self._world.first_slot + step, self._world
+        slot, simulated_cluster = self._cluster.first_slot + step, self._cluster
         nodes = self._objects()
         for pod in self.api.items(PODS):
             number = int(pod["metadata"]["name"].split("-")[1])
@@ -252,7 +252,7 @@ class LivePlay:
         self, slot: int, bound: Floats, policies: Sequence[Thresholds], nodes: dict[str, Json], record: LoopRecord
     ) -> Floats:
         """One step of every job that runs, as far as agents and other pods leave CPU; millicores used, (n,)."""
-        capacity = self._world.past[CPU].capacity.astype(np.float64)
+        capacity = self._cluster.past[CPU].capacity.astype(np.float64)
         needed = self._need[CPU][:, slot].astype(np.float64)
         room = np.array(
             [agents.batch_cpu_millicores(capacity[[n]], needed[[n]], policies[n])[0] for n in range(self._nodes)]
@@ -264,12 +264,12 @@ class LivePlay:
         self._pod_use.clear()
         for job in self._placed():
             assert job.node is not None
-            progress = min(float(speed[job.node]), job.left)
+            progress = min(float(speed[job.node]), job.steps_left)
             cpu = progress * float(self._request[CPU][job.number])
             used[job.node] += cpu
-            job.left -= progress
+            job.steps_left -= progress
             self._pod_use[job.number] = cpu, float(self._request[MEMORY][job.number]) * MEMORY_USED_SHARE
-            if job.left <= ROUNDING:
+            if job.steps_left <= ROUNDING:
                 self._end(job, record)
         self._tell_suppressed(nodes)
         return used
@@ -291,7 +291,7 @@ class LivePlay:
 
     def _evict(self, slot: int, policies: Sequence[Thresholds]) -> int:
         """Pods that leave for memory: deleted by their node's agent, their jobs begin anew."""
-        capacity, needed = self._world.past[MEMORY].capacity, self._need[MEMORY][:, slot]
+        capacity, needed = self._cluster.past[MEMORY].capacity, self._need[MEMORY][:, slot]
         count = 0
         for number in range(self._nodes):
             jobs = [job for job in self._placed() if job.node == number]

@@ -41,14 +41,14 @@ HOPELESS_SECONDS: Final = 300.0
 class Stage:
     """A live cluster and its servers by name.
 
-    kept: what a fault took away and gives back; up: the manager's features that work where nothing was done yet; ended:
-    processes that ended by themselves and were started again, as a kubelet does it.
+    removed: what a fault took away and gives back; up: the manager's features that work where nothing was done yet;
+    ended: processes that ended by themselves and were started again, as a kubelet does it.
     """
 
     plane: ControlPlane
     live: LiveWorld
     parts: Mapping[str, Server]
-    kept: dict[str, Any] = field(default_factory=dict)
+    removed: dict[str, Any] = field(default_factory=dict)
     up: frozenset[str] = frozenset()
     ended: list[str] = field(default_factory=list)
     probes: int = 0
@@ -90,11 +90,11 @@ def _taken(name: str, path: str, seconds: float) -> SoakFault:
 
     def strike(stage: Stage) -> None:
         with closing(stage.plane.api()) as api:
-            stage.kept[path] = api.get(path)
+            stage.removed[path] = api.get(path)
             api.delete(path)
 
     def end(stage: Stage) -> None:
-        body = stage.kept.pop(path)
+        body = stage.removed.pop(path)
         body["metadata"] = {key: body["metadata"][key] for key in ("name", "labels") if key in body["metadata"]}
         with closing(stage.plane.api()) as api:
             api.create(path.rpartition("/")[0], body)

@@ -154,7 +154,7 @@ def soaked(folder: Path, minutes: float, seed: int = SEED) -> Soaked:
     parts: dict[str, Server] = {}
     with live_cluster(live, folder, USAGE, SPEED, flags, parts) as plane:
         create_namespace(plane.api(), PROBES)
-        play = LivePlay(live, jobs_of(live.world), plane.api())
+        play = LivePlay(live, jobs_of(live.cluster), plane.api())
         play.begin(lambda: True)
         stage = Stage(plane, live, parts)
         await_working(stage)

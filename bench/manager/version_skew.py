@@ -197,7 +197,7 @@ def skewed(folder: Path, older: str, count: int) -> Skewed:
         plane = stack.enter_context(live_cluster(live, folder, USAGE, SPEED, flags, parts))
         with closing(plane.api()) as api:
             create_namespace(api, PROBES)
-        play = LivePlay(live, jobs_of(live.world), plane.api())
+        play = LivePlay(live, jobs_of(live.cluster), plane.api())
         play.begin(lambda: True)
         node = EnforcedNode(plane, stack.enter_context(kubepods.Kubepods()), folder, here())
         stack.callback(node.kill)

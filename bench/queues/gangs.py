@@ -109,7 +109,7 @@ def awaited(cluster: GangScene, expected: int) -> bool:
     while time.monotonic() < deadline:
         pods = cluster.api.items(f"/api/v1/namespaces/{cluster.namespace}/pods")
         bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
-        if bound == expected * MEMBERS and not cluster.held():
+        if bound == expected * MEMBERS and not cluster.gang_reservations():
             return True
         time.sleep(0.2)
     return False
@@ -125,7 +125,9 @@ def released(cluster: GangScene, folder: Path, count: int) -> list[float]:
             cluster.gang(f"late-{number}", MEMBERS, "1")
             wait_for("room is asked for", lambda: len(cluster.all_placeholders()) == MEMBERS, PATIENCE_SECONDS)
             start = time.monotonic()
-            wait_for("all is given back", lambda: not cluster.held() and not cluster.all_placeholders(), 60)
+            wait_for(
+                "all is given back", lambda: not cluster.gang_reservations() and not cluster.all_placeholders(), 60
+            )
             late.append(max(0.0, time.monotonic() - start - PLACE_SECONDS))
             empty(cluster)
     return late
@@ -136,7 +138,7 @@ def empty(cluster: GangScene) -> None:
     cluster.api.delete(f"/api/v1/namespaces/{cluster.namespace}/pods", gracePeriodSeconds="0")
     path = f"/api/v1/namespaces/{cluster.namespace}/pods"
     wait_for("no pods", lambda: not cluster.api.items(path), 120)
-    wait_for("nothing is held", lambda: not cluster.held() and not cluster.all_placeholders(), 120)
+    wait_for("nothing is held", lambda: not cluster.gang_reservations() and not cluster.all_placeholders(), 120)
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ def live() -> LiveWorld:
 
 @pytest.fixture(scope="module")
 def jobs(live: LiveWorld) -> BatchJobs:
-    return sample_batch_jobs(MANY_MILLICORES, len(live.world.steps), 1)
+    return sample_batch_jobs(MANY_MILLICORES, len(live.cluster.steps), 1)
 
 
 def test_a_run_that_equals_the_simulated_one_meets_every_goal(live: LiveWorld, jobs: BatchJobs) -> None:
-    draw = simulated(live.world, jobs, 24, USAGE, 0)
+    draw = simulated(live.cluster, jobs, 24, USAGE, 0)
     assert draw.used.sum() > 0
     compared = [row for row in rows(draw, [draw, draw], "") if row.met is not None]
     assert {row.value for row in compared} == {0.0}
@@ -47,7 +47,7 @@ def test_a_run_that_equals_the_simulated_one_meets_every_goal(live: LiveWorld, j
 def test_a_cluster_whose_largest_node_lends_more_than_half_as_much_again_misses(
     live: LiveWorld, jobs: BatchJobs
 ) -> None:
-    draw = simulated(live.world, jobs, 24, USAGE, 0)
+    draw = simulated(live.cluster, jobs, 24, USAGE, 0)
     lent = draw.lent.copy()
     lent[lent.sum(axis=1).argmax()] *= 1.6
     by_node, total, *others = rows(replace(draw, lent=lent), [draw], "")
@@ -70,7 +70,7 @@ def test_a_simulation_that_lends_and_ends_nothing_is_compared_all_the_same() -> 
 def test_what_is_lent_does_not_depend_on_the_schedulers_draws_and_batch_pods_get_no_more(
     live: LiveWorld, jobs: BatchJobs
 ) -> None:
-    first, second = (simulated(live.world, jobs, 24, USAGE, draw) for draw in (0, 1))
+    first, second = (simulated(live.cluster, jobs, 24, USAGE, draw) for draw in (0, 1))
     assert (first.lent == second.lent).all()
     assert measures(first)["batch jobs done"][0] > 0
     assert (first.bound[:, 0] <= first.lent[:, 0]).all()  # nobody ran before
@@ -78,7 +78,7 @@ def test_what_is_lent_does_not_depend_on_the_schedulers_draws_and_batch_pods_get
 
 
 def test_under_policy_forecast_the_day_has_one_decision_on_peaks(live: LiveWorld) -> None:
-    lending = lending_of(live.world, FORECAST)
+    lending = lending_of(live.cluster, FORECAST)
     assert isinstance(lending, ByFormula) and lending.forecasts is not None
     for columns in lending.forecasts.values():
         for values in columns.values():
@@ -112,7 +112,7 @@ def test_a_live_cluster_lends_what_the_simulated_one_does_and_runs_the_jobs_as_b
     live: LiveWorld, jobs: BatchJobs, policy: str, tmp_path: Path
 ) -> None:
     needing.kubernetes()
-    expected = simulated(live.world, jobs, STEPS, policy, 0)
+    expected = simulated(live.cluster, jobs, STEPS, policy, 0)
     log, words = auditing(tmp_path)
     with live_cluster(live, tmp_path, policy, 60.0, words) as plane:
         api = plane.api()

@@ -70,7 +70,7 @@ class GangScene(Scene):
         """All members are bound."""
         wait_for(f"gang {name} runs", lambda: self.bound(name) == size, seconds, 0.05)
 
-    def held(self, name: str = "") -> list[Json]:
+    def gang_reservations(self, name: str = "") -> list[Json]:
         """Reservations of this namespace's gangs, or of one."""
         whose = f"{self.namespace}/{name}"
         gang_reservations = (

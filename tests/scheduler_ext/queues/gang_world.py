@@ -102,7 +102,7 @@ class GangWorld:
         """Names of all members."""
         return [p.name for p in self.queue_pods() if p.gang == f"shop/{gang}"]
 
-    def held(self) -> list[str]:
+    def reservation_names(self) -> list[str]:
         """Names of Reservations."""
         return [key for key in self.objects if key.startswith("reservations/")]
 
@@ -116,7 +116,7 @@ class GangWorld:
 
     def reservations(self) -> dict[str, Reservation]:
         """By name."""
-        held_reservations = (Reservation.parse(self.objects[key]) for key in self.held())
+        held_reservations = (Reservation.parse(self.objects[key]) for key in self.reservation_names())
         return {reservation.name: reservation for reservation in held_reservations}
 
     def queue_view(self) -> QueueView:

@@ -19,7 +19,7 @@ def test_a_complete_gang_with_room_runs_whole_and_nothing_stays_held() -> None:
     cluster.gang("train", 4)
     cluster.settle()
     assert len(cluster.bound("train")) == 4
-    assert (cluster.state("train"), cluster.held(), cluster.partial) == ("Running", [], [])
+    assert (cluster.state("train"), cluster.reservation_names(), cluster.partial) == ("Running", [], [])
 
 
 def test_an_incomplete_gang_holds_nothing() -> None:
@@ -27,7 +27,7 @@ def test_an_incomplete_gang_holds_nothing() -> None:
     for number in range(3):
         cluster.pod(f"train-{number}", gang="train", min_available="4")
     cluster.settle()
-    assert (cluster.bound("train"), cluster.held(), cluster.state("train")) == ([], [], "Incomplete")
+    assert (cluster.bound("train"), cluster.reservation_names(), cluster.state("train")) == ([], [], "Incomplete")
     assert "lacks 1 of the 4 pods" in cluster.decision.statuses[0].reason
     cluster.pod("train-3", gang="train", min_available="4")
     cluster.settle()
@@ -41,7 +41,7 @@ def test_a_gang_that_fits_nowhere_is_told_so_at_once_and_holds_nothing() -> None
     (standing,) = cluster.decision.statuses
     assert (standing.state, standing.code) == ("NoRoom", "gang-never-fits")
     assert standing.reason.endswith("all nodes (2 nodes): capacity for 2 of 3 pods, cpu 8 free of 9 needed")
-    assert cluster.held() == []
+    assert cluster.reservation_names() == []
 
 
 def test_of_two_gangs_with_room_for_one_the_second_runs_when_the_first_is_deleted() -> None:
@@ -55,7 +55,7 @@ def test_of_two_gangs_with_room_for_one_the_second_runs_when_the_first_is_delete
         del cluster.objects[f"pods/shop/one-{number}"]
     cluster.settle()
     assert len(cluster.bound("two")) == 4
-    assert (cluster.held(), cluster.partial) == ([], [])
+    assert (cluster.reservation_names(), cluster.partial) == ([], [])
 
 
 def test_gangs_that_fit_side_by_side_are_placed_together_others_one_after_the_other() -> None:
@@ -76,7 +76,7 @@ def test_a_gang_whose_room_was_taken_meanwhile_gives_all_back_and_backs_off() ->
     cluster.pod("thief", 2)
     cluster.schedule()
     cluster.settle(3)
-    assert (cluster.bound("train"), cluster.held(), cluster.partial) == ([], [], [])
+    assert (cluster.bound("train"), cluster.reservation_names(), cluster.partial) == ([], [], [])
     assert cluster.attempts["shop/train"][0] == 1
     del cluster.objects["pods/shop/thief"]
     cluster.now += 5
@@ -109,7 +109,7 @@ def test_a_member_without_a_place_ends_a_strict_attempt_and_not_one_that_is_not(
     cluster.pod("thief", 2)
     cluster.schedule()
     cluster.settle(3)
-    assert len(cluster.held()) == reserved
+    assert len(cluster.reservation_names()) == reserved
     assert cluster.bound("train") == []
 
 
@@ -118,7 +118,7 @@ def test_the_gangs_of_a_group_start_together() -> None:
     both = '["shop/one", "shop/two"]'
     cluster.gang("one", 2, groups=both)
     cluster.settle(5)
-    assert (cluster.bound("one"), cluster.state("one"), cluster.held()) == ([], "Incomplete", [])
+    assert (cluster.bound("one"), cluster.state("one"), cluster.reservation_names()) == ([], "Incomplete", [])
     assert "gangs that do not exist: shop/two" in cluster.decision.statuses[0].reason
     cluster.gang("two", 2, groups=both)
     cluster.settle()
@@ -175,7 +175,7 @@ def test_a_gang_waits_for_its_quota_as_a_whole() -> None:
     body = cluster.objects["pods/shop/train-1"]
     body["spec"]["schedulingGates"].append({"name": QUOTA_GATE})
     cluster.settle()
-    assert (cluster.state("train"), cluster.held()) == ("WaitsForQuota", [])
+    assert (cluster.state("train"), cluster.reservation_names()) == ("WaitsForQuota", [])
 
 
 def test_a_deleted_member_gives_its_room_back_and_the_gang_waits_for_another() -> None:
@@ -185,10 +185,10 @@ def test_a_deleted_member_gives_its_room_back_and_the_gang_waits_for_another() -
         cluster.decide(controller)
         while cluster.queues[controller]:
             cluster.write(controller)
-    assert len(cluster.held()) == 4
+    assert len(cluster.reservation_names()) == 4
     del cluster.objects["pods/shop/train-0"]
     cluster.settle()
-    assert (cluster.held(), cluster.state("train"), cluster.free()) == ([], "Incomplete", {"a": 4})
+    assert (cluster.reservation_names(), cluster.state("train"), cluster.free()) == ([], "Incomplete", {"a": 4})
 
 
 def test_a_gang_that_waits_too_long_is_told_so_and_goes_behind_the_others() -> None:
@@ -239,7 +239,7 @@ ACTIONS = (
 def test_whatever_comes_between_a_gang_starts_whole_or_not_at_all(seeds: range) -> None:
     for seed in seeds:
         cluster = walk(random.Random(seed))
-        assert (cluster.held(), cluster.partial) == ([], []), f"seed {seed}"
+        assert (cluster.reservation_names(), cluster.partial) == ([], []), f"seed {seed}"
 
 
 def walk(chance: random.Random) -> GangWorld:
@@ -306,7 +306,7 @@ def test_a_pod_behind_the_gangs_gate_without_a_gang_is_let_go(leftover: str) -> 
     cluster.settle()
     assert not cluster.objects[key]["spec"].get("schedulingGates")
     assert cluster.objects[key]["spec"].get("nodeName") == "a"
-    assert cluster.held() == []
+    assert cluster.reservation_names() == []
 
 
 def test_a_pod_whose_gang_may_still_come_keeps_its_gate_with_the_reason() -> None:

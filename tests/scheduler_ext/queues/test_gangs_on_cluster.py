@@ -28,12 +28,12 @@ def test_gangs_start_whole_one_after_the_other_and_hold_nothing_meanwhile(gangs:
         gangs.await_running("one", 4)
         gangs.gang("two", 4, nodeSelector=label)
         gangs.gang("huge", 5, nodeSelector=label)
-        wait_for("one's room is no longer held", lambda: not gangs.held() and not gangs.all_placeholders())
+        wait_for("one's room is no longer held", lambda: not gangs.gang_reservations() and not gangs.all_placeholders())
         assert (gangs.bound("two"), gangs.bound("huge")) == (0, 0)
         gangs.remove("one")
         gangs.await_running("two", 4)
         assert gangs.bound("huge") == 0
-        wait_for("nothing is held", lambda: not gangs.held() and not gangs.all_placeholders())
+        wait_for("nothing is held", lambda: not gangs.gang_reservations() and not gangs.all_placeholders())
         wait_for("its gates are gone", lambda: not any("schedulingGates" in p["spec"] for p in gangs.members("two")))
         status = gangs.api.get(f"{path}/one").get("status", {})
         assert status["scheduleStartTime"]
@@ -46,7 +46,7 @@ def test_room_of_a_gang_that_finds_no_place_in_time_is_given_back(gangs: GangSce
     with gangs.manager(scheduler_name="nobody"):  # the placeholders wait for ever
         gangs.gang("late", 4, nodeSelector=label)
         wait_for("room is asked for", gangs.all_placeholders)
-        wait_for("all is given back", lambda: not gangs.held() and not gangs.all_placeholders())
+        wait_for("all is given back", lambda: not gangs.gang_reservations() and not gangs.all_placeholders())
         assert gangs.bound("late") == 0
 
 
@@ -81,10 +81,10 @@ def test_a_manager_killed_while_it_places_a_gang_finishes_it_when_it_is_back(
         for number in range(kills):
             name = f"gang-{number}"
             gangs.gang(name, 8, "1", nodeSelector=label)
-            wait_for("it has begun", lambda: gangs.held() or gangs.all_placeholders(), every=0.01)
+            wait_for("it has begun", lambda: gangs.gang_reservations() or gangs.all_placeholders(), every=0.01)
             time.sleep(seed.uniform(0.0, 1.2))
             process.again()
             gangs.await_running(name, 8)
             assert gangs.bound(name) == 8
             gangs.remove(name)
-        wait_for("nothing is held", lambda: not gangs.held() and not gangs.all_placeholders())
+        wait_for("nothing is held", lambda: not gangs.gang_reservations() and not gangs.all_placeholders())

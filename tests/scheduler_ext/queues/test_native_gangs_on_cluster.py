@@ -86,11 +86,11 @@ def test_the_scheduler_starts_gangs_whole_and_one_without_room_waits_and_holds_n
     cluster.submit("two", 4)
     wait_for("the scheduler has it", lambda: "two" in cluster.groups() and not any_gated(cluster, "two"))
     wait_for("the scheduler says why", lambda: cluster.groups()["two"].get("status", {}).get("conditions"))
-    assert (cluster.bound("two"), cluster.held(), cluster.all_placeholders()) == (0, [], [])
+    assert (cluster.bound("two"), cluster.gang_reservations(), cluster.all_placeholders()) == (0, [], [])
     cluster.remove("one")
     cluster.await_running("two", 4)
     wait_for("its PodGroup goes with its pods", lambda: "one" not in cluster.groups())
-    assert cluster.held() == []
+    assert cluster.gang_reservations() == []
 
 
 def test_a_replacement_starts_by_itself_once_the_gang_was_placed(cluster: NativeScene) -> None:
@@ -111,7 +111,7 @@ def test_what_a_podgroup_cannot_say_is_placed_by_us_on_the_same_server(cluster: 
     cluster.submit("batch", 4, match_policy="only-waiting")
     cluster.await_running("batch", 4)
     assert (cluster.group_names("batch"), cluster.groups()) == ([None] * 4, {})
-    wait_for("nothing is held", lambda: not cluster.held() and not cluster.all_placeholders())
+    wait_for("nothing is held", lambda: not cluster.gang_reservations() and not cluster.all_placeholders())
 
 
 def condition(cluster: NativeScene, gang: str) -> str:

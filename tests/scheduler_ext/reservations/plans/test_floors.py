@@ -77,7 +77,7 @@ class Evening:
         return FLOOR_ANNOTATION in self.scaler["metadata"].get("annotations", {})
 
     @property
-    def words(self) -> tuple[str, str]:
+    def reserved_reason(self) -> tuple[str, str]:
         condition = next(c for c in self.plan["status"]["conditions"] if c["type"] == "Reserved")
         return condition["reason"], condition["message"]
 
@@ -94,11 +94,11 @@ def test_a_floor_that_somebody_sets_in_the_window_stays_theirs_and_the_next_wind
     evening.rounds(SIX + 60)
     assert (evening.minimum, evening.is_marked) == (theirs, False)
     text = f"Somebody set minReplicas of web to {theirs}; the plan had set 5. The plan does not set it in this window."
-    assert evening.words == ("TakenOver", text)
+    assert evening.reserved_reason == ("TakenOver", text)
     for minutes in range(2, 150, 10):
         evening.rounds(SIX + 60 * minutes)
         assert (evening.minimum, evening.is_marked) == (theirs, False)
-    assert evening.words[0] == "Ended"
+    assert evening.reserved_reason[0] == "Ended"
     evening.rounds(SIX + 24 * HOUR_SECONDS)
     assert (evening.minimum, evening.is_marked) == (theirs + 2, True)
     evening.rounds(SIX + 27 * HOUR_SECONDS)
