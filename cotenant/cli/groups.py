@@ -78,7 +78,7 @@ def cluster_option() -> Any:
             typer.Option(
                 "--cluster",
                 metavar="NAME",
-                help="Use the kubeconfig context of this cluster of the settings; required if they declare several.",
+                help="Cluster of the settings whose kubeconfig context to use; required if there are several.",
                 callback=remember_cluster,
             ),
         ] = None,

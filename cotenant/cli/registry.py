@@ -156,7 +156,7 @@ EXPLAIN: Final = (
         "pod", "cotenant.scheduler_ext.extender.commands.why", "Why a pod is pending: which nodes refuse it, and why."
     ),
     CommandEntry("node", _EXPLAIN, "What a node can lend, term by term.", command="node"),
-    CommandEntry("node-slo", _EXPLAIN, "Which layer set each SLO value of a node.", command="node-slo"),
+    CommandEntry("node-slo", _EXPLAIN, "Which configuration layer set each SLO value of a node.", command="node-slo"),
     CommandEntry(
         "guards",
         "cotenant.changes.commands.guards",

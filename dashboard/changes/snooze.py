@@ -164,7 +164,7 @@ def snooze_workloads(view: View, names: list[str], days: float | None, reason: s
     view.given.changes.snooze(view.given.current_user(), refs, days, reason)
     _reload_results(view)
     until = "for good" if days is None else f"for {days:g} days"
-    return f"{display.counted(len(refs), 'workload')} hidden {until}. The list hides them until then."
+    return f"{display.counted(len(refs), 'workload')} hidden from the list {until}."
 
 
 def _reload_results(view: View) -> str:

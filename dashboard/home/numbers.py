@@ -21,7 +21,7 @@ from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.savings_text import saving_phrases
 from cotenant.recommender.model.views import RECLAIMABLE, Overview
 
-SAVED = "Verified as saved so far"
+SAVED = "Savings verified so far"
 READY = f"ready={','.join(list_totals.READY)}"
 """The filter of what can be applied now."""
 

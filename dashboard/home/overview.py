@@ -244,7 +244,7 @@ def register(app: Dash, view: View) -> None:
 
 OBEYED: Final = Obeyed(
     "nodes, capacity, the headline, the curves and the peak are for the whole cluster.",
-    "the range applies to the cluster's day; other panels show the present or the whole history.",
+    "the range applies only to the panel The cluster's day; others show the present or the whole history.",
     forecast=True,
     spans=False,
 )

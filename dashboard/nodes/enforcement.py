@@ -194,7 +194,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
     codes = sorted({mark.reason for mark in marks})
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
-    rows += [(code, REASON_SENTENCES.get(code, "A finding, described by its text.")) for code in codes]
+    rows += [(code, REASON_SENTENCES.get(code, "A finding; the text of its mark describes it.")) for code in codes]
     table = panels.pairs((visible(code), text) for code, text in rows)
     return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
 

@@ -23,7 +23,7 @@ from cotenant.recommender.model.views import PODS
 
 SHOWN: Final = 120
 """Rows on the node's own page; the list has them all."""
-TITLE: Final = "Pods on it now"
+TITLE: Final = "Pods on this node now"
 HEADS: Final = (
     "Pod", "Workload", "QoS", "Class", "CPU requested", "CPU used", "Memory requested", "Memory used", "Since"
 )  # fmt: skip

@@ -274,7 +274,7 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
 def _worse(row: Row) -> str:
     """Return the loss as a multiple of that of yesterday's values, which means little for a nearly constant series."""
     loss = float(row["relative_wql"])
-    return f"{loss:.2f} x that error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x that error"
+    return f"error {loss:.2f} x as high" if loss <= MOST_TIMES else f"error over {MOST_TIMES} x as high"
 
 
 PARTS: Final = {

@@ -247,7 +247,7 @@ def spread(workload_story: Story, resource: Resource) -> Component:
     stands = {name: float(amount) for name, amount in amounts.items() if amount is not None}
     bounds, weights = story.floats(row["bounds"]), story.floats(row["weights"])
     figure = distribution.chart(bounds, weights, ladder.tolist(), stands, resource)
-    note = "Share of the time that any pod ran at each usage; newer samples weigh more. Marks are sums over all pods."
+    note = "Share of the workload's running time at each usage; newer samples weigh more. Marks are sums over all pods."
     return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
 
 

@@ -333,7 +333,9 @@ def register(app: Dash, view: View) -> None:
     approval.register(app, view)
 
 
-OBEYED: Final = Obeyed("a round covers whole nodes; all their pods are listed.", "a round shows now.", spans=False)
+OBEYED: Final = Obeyed(
+    "a round covers whole nodes; all their pods are listed.", "a round covers the present.", spans=False
+)
 PAGE: Final = Page(
     PATH, "Rebalance", "m", render, register, place=Place.PLACE, installed=with_cluster("moves"), obeyed=OBEYED
 )

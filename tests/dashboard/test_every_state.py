@@ -44,7 +44,7 @@ FORBIDDEN: Final = (
 )
 BROKEN: Final = (StoreError(RIGHT), SourceUnreachable(RIGHT))
 HIT: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] = {
-    "node_history": (("nodes/…", ("CPU hour by hour", "Memory hour by hour"), ("Pods on it now",)),),
+    "node_history": (("nodes/…", ("CPU hour by hour", "Memory hour by hour"), ("Pods on this node now",)),),
     "upkeep": (("health", ("Sources",), ("Jobs", "Permissions", "Settings and versions")),),
     "foreseen": (("forecast", ("Selected forecast",), ("Forecast quality",)),),
     "story": (("workload/…", (), ()),),

@@ -330,7 +330,8 @@ def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(demo_r
     measured = [r for r in rows if r["resource"] == "cpu" and r["relative_wql"] is not None]
     worst = max(measured, key=lambda r: r["relative_wql"])
     times = worst["relative_wql"]
-    shown = f"{times:.2f} x that error" if times <= forecast.MOST_TIMES else f"over {forecast.MOST_TIMES} x that error"
+    most = forecast.MOST_TIMES
+    shown = f"error {times:.2f} x as high" if times <= most else f"error over {most} x as high"
     assert times > 1 and f"cpu {shown}" in quality and worst["name"] in quality
     least = min(measured, key=lambda r: r["coverage_95"])
     assert f"{100 * least['coverage_95']:.0f} %" in quality and "How a model is chosen" in quality
