@@ -321,8 +321,7 @@ class Actions:
             except CotenantError:
                 unchanged += 1
         bad, _ = summarize_resize_answers(answers(self.client, sent, self.settings.resize_seconds), final=True)
-        late = f"{unchanged} pods that started after the change keep its values until they are replaced"
-        late = late if unchanged else ""
+        late = f"{unchanged} pods that started later keep the new values until they are replaced" if unchanged else ""
         return "; ".join(filter(None, (bad and f"the rollback was sent, but {bad}", late)))
 
     def roll_back_writes(self, done: Sequence[Write], change: Change) -> None:

@@ -36,11 +36,7 @@ BundleFormat = Annotated[BundleForm, typer.Option("--form", help="Deployment too
 Canary = Annotated[
     float,
     typer.Option(
-        "--canary",
-        metavar="SHARE",
-        min=0.0,
-        max=1.0,
-        help="Share of workloads changed first; `recs watch` changes the rest.",
+        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share of workloads changed first; the rest: `recs watch`."
     ),
 ]
 GpuShares = Annotated[

@@ -67,8 +67,7 @@ class Resized:
         if self.answer is ResizeOutcome.INFEASIBLE:
             return f"{self.pod}: its node can never provide the new amounts{detail}; request less, {ELSEWHERE}"
         if self.answer is ResizeOutcome.DEFERRED:
-            now = f"{self.pod}: its node has no capacity for the new amounts now{detail}"
-            return f"{now}; try again when the node is emptier, {ELSEWHERE}"
+            return f"{self.pod}: its node is too full for the resize now{detail}; try again later, {ELSEWHERE}"
         return f"{self.pod}: {self.answer}{detail}"
 
 

@@ -206,9 +206,7 @@ def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[R
         name = planned.container.container
         recommended = by_container[name]
         if name in ladder.heaps and (planned.heap is None or recommended.heap is None):
-            return wait(
-                Reason.LADDER_WITHHELD, f"{name}: memory changes with the heap, and no heap size is recommended"
-            )
+            return wait(Reason.LADDER_WITHHELD, f"{name}: memory changes with the heap, and no heap is recommended")
         if planned.heap and recommended.heap and planned.heap.amount_bytes < recommended.heap.amount_bytes:
             return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: the recommended heap is now above the step's heap")
         for value in planned.values:

@@ -57,15 +57,13 @@ class GuardrailSettings(Section, frozen=True):
     ] = 24.0
     most_workloads: Annotated[
         int,
-        setting(
-            "Most workloads changed at once.", when="fewer, or more, workloads should change at once", ge=1, le=10_000
-        ),
+        setting("Most workloads changed at once.", when="more or fewer should change at once", ge=1, le=10_000),
     ] = 20
     most_requests_share: Annotated[
         float,
         setting(
             "Largest share of the cluster's CPU requests that may change at once.",
-            when="fewer, or more, requests should change at once",
+            when="more or fewer requests should change at once",
             ge=0,
             le=1,
         ),

@@ -153,8 +153,7 @@ def refuse_names(command: Any) -> None:
         if ctx.args and not ctx.resilient_parsing:
             spaces = [*(ctx.params.get("namespace") or ())]
             name = f"{spaces[0]}/{ctx.args[0]}" if len(spaces) == 1 and "/" not in ctx.args[0] else ctx.args[0]
-            one = registry.OF_ONE.get(table)
-            shown = f" To show a single object, use `cotenant {one} {name}`." if one else ""
+            shown = f" For one object: `cotenant {registry.OF_ONE[table]} {name}`." if table in registry.OF_ONE else ""
             ctx.fail(f"Got unexpected extra argument(s) ({' '.join(ctx.args)}).{shown}")
         return rest
 

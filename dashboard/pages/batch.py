@@ -43,9 +43,8 @@ DAY_NOTE: Final = (
 )
 RISK: Final = "Worst day: nodes above their forecast peak"
 RISK_NOTE: Final = (
-    "Nodes exceed their peaks at the same time, so most of a month's excess falls into one event. Each past "
-    "decision is made from the data before it and tested on the next six hours; the node agent withdraws lent CPU "
-    "within seconds."
+    "Nodes exceed their peaks at the same time, so most of a month's excess is in one event. Each past decision is "
+    "tested on the six hours after the data that it is made from; the node agent withdraws lent CPU within seconds."
 )
 NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"

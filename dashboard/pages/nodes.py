@@ -219,8 +219,7 @@ def _terms(lent: LentPaths | None, band: str, resource: Resource) -> Component:
     free = "free for batch" if band == "batch" else "free for a day"
     title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
     if lent is None:
-        none = panels.empty("The results do not say how this amount was computed.", command="cotenant scan")
-        return panels.panel(title, none)
+        return panels.panel(title, panels.empty("The results lack this amount's formula.", command="cotenant scan"))
     signs = lending.signs(lent)
     rows = [
         html.Tr(_term_cells(sign, lending.words(term), panels.amount(lent.terms[term], resource)))

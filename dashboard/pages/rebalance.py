@@ -333,9 +333,7 @@ def register(app: Dash, view: View) -> None:
     approval.register(app, view)
 
 
-OBEYED: Final = Obeyed(
-    "a round covers whole nodes; all their pods are listed.", "a round covers the present.", spans=False
-)
+OBEYED: Final = Obeyed("a round covers whole nodes and all their pods.", "the page shows the present.", spans=False)
 PAGE: Final = Page(
     PATH, "Rebalance", "m", render, register, place=Place.PLACE, installed=with_cluster("moves"), obeyed=OBEYED
 )

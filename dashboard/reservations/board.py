@@ -371,8 +371,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         heights = gantt.height(min(names, MOST_LIVE)), gantt.height(gantt.MOST_IN_SIGHT)
         drawn = panels.tall_figure(chart, "plans-figure", *heights)
     else:
-        why = "The list's column Reason says why; of plans in the cluster, this command's column Why:"
-        command = "cotenant reservations list"
+        why, command = "This command's column Why gives the reasons.", "cotenant reservations list"
         drawn = panels.empty("None of these workloads has a window.", why=why, command=command)
     lanes = {}
     for r in Resource:

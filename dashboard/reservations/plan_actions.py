@@ -105,8 +105,7 @@ def _plan_notes(plan: Plan, id_: str) -> list[Component]:
     if plan.standby:
         size = f"{display.counted(plan.standby, 'pod')} of {plan.cores_per_pod:g} cores"
         idle = f"at most {plan.standby_core_hours:,.1f} idle core-hours a day"
-        sentence = f" While it is approved, capacity for {size} is reserved at all times: {idle}."
-        parts.append(f"{sentence} To change this, press Edit.")
+        parts.append(f" While it is approved, capacity for {size} is reserved at all times: {idle}. To change: Edit.")
     return [html.P(parts, className="panel-note", id=id_)] if parts else []
 
 

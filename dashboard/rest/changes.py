@@ -56,9 +56,7 @@ Raw = Annotated[Any, Body()]
 Key = Annotated[
     str,
     Header(
-        alias="Idempotency-Key",
-        pattern=KEY,
-        description="Chosen by the caller for each request; a repeated key applies nothing more.",
+        alias="Idempotency-Key", pattern=KEY, description="Chosen by the caller; a repeated key applies nothing more."
     ),
 ]
 Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Change to check; none: all changes.")]

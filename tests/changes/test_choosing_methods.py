@@ -172,9 +172,7 @@ def test_what_a_node_puts_off_is_not_refused_before_nobody_looks_again() -> None
     assert why == ""
     assert note == "1 of 2 pods is not resized yet (deferred: cpu: 3 of 2): `cotenant recs verify` checks again"
     why, _ = summarize_resize_answers(resized, final=True)
-    assert why.startswith(
-        "resize deferred: b: its node has no capacity for the new amounts now: cpu: 3 of 2; try again"
-    )
+    assert why.startswith("resize deferred: b: its node is too full for the resize now: cpu: 3 of 2; try again")
 
 
 def test_a_canary_is_at_least_one_and_never_all() -> None:

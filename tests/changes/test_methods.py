@@ -183,7 +183,7 @@ def test_what_a_node_puts_off_is_waited_for_and_taken_back_where_it_is_still_put
     assert done.words.startswith("2 of 2 pods are not resized yet (deferred: Node didn't have enough capacity")
     assert cpus(control_plane, workload) == ["800m", "800m"]
     judged = verify(actions, done)
-    assert judged.state is ChangeState.REGRESSED and "its node has no capacity for the new amounts now" in judged.words
+    assert judged.state is ChangeState.REGRESSED and "its node is too full for the resize now" in judged.words
 
 
 def test_a_node_that_says_nothing_is_named_and_looked_at_again(

@@ -205,8 +205,7 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     why = f"the QoS class of the workload's pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
-    why = f"{why}, which is evicted earlier: make limits equal to requests"
-    return Guardrail("qos-class", GuardrailOutcome.FAIL, why)
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why} (evicted earlier): set limits equal to requests")
 
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
