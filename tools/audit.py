@@ -34,17 +34,19 @@ class DependencyAudit:
         """The result for a person."""
         if not self.packages:
             return ["audit failed: pip-audit names no package at all"]
-        found = [f"{name}: {', '.join(ids)}" for name, ids in self.vulnerable.items()]
+        findings = [f"{name}: {', '.join(ids)}" for name, ids in self.vulnerable.items()]
         if self.unanswered:
             names, more = list(self.unanswered)[:SHOWN], len(self.unanswered) - SHOWN
             reasons = "; ".join(sorted(set(self.unanswered.values()))[:3])
-            found.append(
+            findings.append(
                 f"audit failed: no answer about {len(self.unanswered)} of {self.packages} packages "
                 f"({', '.join(names)}{f' and {more} more' if more > 0 else ''}): {reasons}"
             )
         if self.vulnerable:
-            found.append(f"audit failed: {len(self.vulnerable)} of {self.packages} packages have known vulnerabilities")
-        return found or [f"no known vulnerabilities in {self.packages} packages; each was asked about"]
+            findings.append(
+                f"audit failed: {len(self.vulnerable)} of {self.packages} packages have known vulnerabilities"
+            )
+        return findings or [f"no known vulnerabilities in {self.packages} packages; each was asked about"]
 
 
 def judged(document: Mapping[str, Any]) -> DependencyAudit:

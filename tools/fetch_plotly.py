@@ -26,14 +26,14 @@ SECONDS = 120
 
 def fetch(lock: Path) -> Path:
     """Make the lock's target hold the locked file; raises OSError, ValueError or CalledProcessError with the cause."""
-    wanted = json.loads(lock.read_text())
-    target: Path = (lock.resolve().parent / wanted["target"]).resolve()
-    if target.is_file() and integrity(target.read_bytes()) == wanted["file_integrity"]:
+    package_lock = json.loads(lock.read_text())
+    target: Path = (lock.resolve().parent / package_lock["target"]).resolve()
+    if target.is_file() and integrity(target.read_bytes()) == package_lock["file_integrity"]:
         return target
-    archive = pack(f"{wanted['package']}@{wanted['version']}")
-    content = member(checked(archive, wanted["integrity"]), wanted["file"])
+    archive = pack(f"{package_lock['package']}@{package_lock['version']}")
+    content = member(checked(archive, package_lock["integrity"]), package_lock["file"])
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(checked(content, wanted["file_integrity"]))
+    target.write_bytes(checked(content, package_lock["file_integrity"]))
     return target
 
 
@@ -50,18 +50,18 @@ def integrity(content: bytes) -> str:
     return "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
 
 
-def checked(content: bytes, wanted: str) -> bytes:
+def checked(content: bytes, expected: str) -> bytes:
     """The same bytes; ValueError when their digest is not the wanted one."""
-    if integrity(content) != wanted:
-        raise ValueError(f"integrity is {integrity(content)}, the lock says {wanted}")
+    if integrity(content) != expected:
+        raise ValueError(f"integrity is {integrity(content)}, the lock says {expected}")
     return content
 
 
 def member(archive: bytes, name: str) -> bytes:
     """One file of a package's archive; ValueError when it has none of that name."""
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-        found = next((m for m in tar if m.isfile() and m.name == f"package/{name}"), None)
-        stream = tar.extractfile(found) if found else None
+        entry = next((m for m in tar if m.isfile() and m.name == f"package/{name}"), None)
+        stream = tar.extractfile(entry) if entry else None
         if stream is None:
             raise ValueError(f"the archive has no file {name}")
         return stream.read()

@@ -69,8 +69,8 @@ class Guard:
         if not self.verb:
             return f"request.userInfo.username == 'system:serviceaccount:cotenant:{self.account}'"
         ((group, resource),) = self.resources
-        asked = f"authorizer.group('{group}').resource('{resource}').name(request.name)"
-        return f"{asked}.check('{self.verb}').allowed() && !{asked}.check('update').allowed()"
+        authorizer = f"authorizer.group('{group}').resource('{resource}').name(request.name)"
+        return f"{authorizer}.check('{self.verb}').allowed() && !{authorizer}.check('update').allowed()"
 
     @property
     def of_which(self) -> str:

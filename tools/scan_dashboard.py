@@ -33,9 +33,9 @@ SIGN_OUT: Final = "/auth/logout"
 
 def described(session: requests.Session, origin: str) -> dict[str, Any]:
     """The REST description with the address to scan, without the way out."""
-    answer = session.get(f"{origin}/openapi.json", timeout=60)
-    answer.raise_for_status()
-    document: dict[str, Any] = answer.json()
+    response = session.get(f"{origin}/openapi.json", timeout=60)
+    response.raise_for_status()
+    document: dict[str, Any] = response.json()
     paths = {path: operations for path, operations in document["paths"].items() if path != SIGN_OUT}
     return {**document, "paths": paths, "servers": [{"url": origin}]}
 
@@ -43,11 +43,13 @@ def described(session: requests.Session, origin: str) -> dict[str, Any]:
 def weaknesses(report: Mapping[str, Any]) -> Iterator[str]:
     """A line for each finding, but for those that a cookie of the loopback cannot do without."""
     for part in ("vulnerabilities", "anomalies"):
-        for kind, found in report[part].items():
-            for one in found:
-                expected = kind == OF_PLAIN_HTTP or (kind == "HttpOnly Flag cookie" and READ_BY_SCRIPT in one["info"])
+        for kind, findings in report[part].items():
+            for finding in findings:
+                expected = kind == OF_PLAIN_HTTP or (
+                    kind == "HttpOnly Flag cookie" and READ_BY_SCRIPT in finding["info"]
+                )
                 if not expected:
-                    yield f"{kind}: {one['method']} {one['path']}: {one['info']}"
+                    yield f"{kind}: {finding['method']} {finding['path']}: {finding['info']}"
 
 
 def main() -> int:
@@ -55,24 +57,33 @@ def main() -> int:
     parser.add_argument("address", help="of the dashboard, with its launch token")
     parser.add_argument("--wapiti", default="wapiti", help="the program")
     parser.add_argument("--seconds", type=int, default=600, help="that one kind of attack may take")
-    given = parser.parse_args()
-    parts = urlsplit(given.address)
+    arguments = parser.parse_args()
+    parts = urlsplit(arguments.address)
     origin = f"{parts.scheme}://{parts.netloc}"
     session = requests.Session()
-    session.get(given.address, timeout=60).raise_for_status()
+    session.get(arguments.address, timeout=60).raise_for_status()
     with tempfile.TemporaryDirectory() as folder:
         description, report = Path(folder, "openapi.json"), Path(folder, "report.json")
         description.write_text(json.dumps(described(session, origin)), encoding="utf-8")
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in session.cookies)
-        command = [given.wapiti, "-u", f"{origin}/", "--swagger", str(description), "-C", cookies, "--drop-set-cookie"]
-        command += ["-x", f"{origin}{SIGN_OUT}*", "-m", MODULES, "--max-attack-time", str(given.seconds)]
+        command = [
+            arguments.wapiti,
+            "-u",
+            f"{origin}/",
+            "--swagger",
+            str(description),
+            "-C",
+            cookies,
+            "--drop-set-cookie",
+        ]
+        command += ["-x", f"{origin}{SIGN_OUT}*", "-m", MODULES, "--max-attack-time", str(arguments.seconds)]
         command += ["--store-session", f"{folder}/session", "--store-config", f"{folder}/config", "--no-bugreport"]
         subprocess.run([*command, "-f", "json", "-o", str(report)], check=True)
-        found = sorted(set(weaknesses(json.loads(report.read_text(encoding="utf-8")))))
-    for line in found:
+        lines = sorted(set(weaknesses(json.loads(report.read_text(encoding="utf-8")))))
+    for line in lines:
         print(line)
-    print(f"{len(found)} weaknesses" if found else "no weakness found")
-    return int(bool(found))
+    print(f"{len(lines)} weaknesses" if lines else "no weakness found")
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

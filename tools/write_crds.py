@@ -126,8 +126,8 @@ class Tree:
         schema: Schema = {"type": "object"}
         if fields:
             schema["properties"] = {name: inner for name, inner, _ in sorted(fields, key=lambda f: f[0])}
-        if wanted := sorted(name for name, _, required in fields if required):
-            schema["required"] = wanted
+        if required_names := sorted(name for name, _, required in fields if required):
+            schema["required"] = required_names
         if is_open or node.get(".any"):
             schema["x-kubernetes-preserve-unknown-fields"] = True
         if rules := node.get(".rules"):
@@ -141,14 +141,14 @@ class Tree:
         bounds = {"minItems": options.get(".items"), "maxItems": options.get(".most")}
         if wrap == "{}":
             bounds = {"minProperties": options.get(".items"), "maxProperties": options.get(".most")}
-        known = {key: bound for key, bound in bounds.items() if bound is not None}
+        limits = {key: bound for key, bound in bounds.items() if bound is not None}
         if wrap == "{}":
-            return about | {"type": "object", "additionalProperties": inner} | known
+            return about | {"type": "object", "additionalProperties": inner} | limits
         if keys := options.get(".keys"):
-            known |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
+            limits |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
         else:
-            known["x-kubernetes-list-type"] = "atomic"
-        return about | {"type": "array", "items": inner} | known
+            limits["x-kubernetes-list-type"] = "atomic"
+        return about | {"type": "array", "items": inner} | limits
 
 
 def bounded(schema: Schema, longest: int, name: str = "") -> Schema:
@@ -202,11 +202,11 @@ def _version(source: dict[str, Any], name: str, types: dict[str, Any]) -> Schema
         "kind": {"type": "string", "description": "Kind of this object."},
         "metadata": {"type": "object"},
     }
-    found = [tree.field(k, v, is_open=k in opened) for k, v in fields.items() if not k.startswith(".")]
+    properties = [tree.field(k, v, is_open=k in opened) for k, v in fields.items() if not k.startswith(".")]
     longest = LONGEST_OWN_TEXT if source["group"].startswith(OWN_GROUP) else LONGEST_TEXT
-    schema["properties"] = own | {field: bounded(inner, longest, field) for field, inner, _ in found}
-    if wanted := [field for field, _, required in found if required]:
-        schema["required"] = wanted
+    schema["properties"] = own | {field: bounded(inner, longest, field) for field, inner, _ in properties}
+    if required_names := [field for field, _, required in properties if required]:
+        schema["required"] = required_names
     version: Schema = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     if columns := source.get("columns"):
         version["additionalPrinterColumns"] = [_column(line) for line in columns]
@@ -236,9 +236,9 @@ def files() -> Iterator[tuple[str, str]]:
     for path in sorted(SOURCES.glob("*.yaml")):
         if path.name == "types.yaml":
             continue
-        made = definition(yaml.safe_load(path.read_text()), types)
-        text = yaml.dump(made, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
-        yield f"{made['metadata']['name']}.yaml", HEADER.format(name=path.name) + text
+        crd = definition(yaml.safe_load(path.read_text()), types)
+        text = yaml.dump(crd, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+        yield f"{crd['metadata']['name']}.yaml", HEADER.format(name=path.name) + text
 
 
 if __name__ == "__main__":

@@ -111,20 +111,20 @@ def _same_entries(sides: Sides, allowed: Tree) -> Iterator[str]:
 
 def policies() -> dict[str, list[Guard]]:
     """The guards of each policy, by the policy's name."""
-    found: dict[str, list[Guard]] = defaultdict(list)
+    by_policy: dict[str, list[Guard]] = defaultdict(list)
     for guard in (*GUARDS, *PEOPLE):
-        found[guard.policy].append(guard)
-    return dict(found)
+        by_policy[guard.policy].append(guard)
+    return dict(by_policy)
 
 
 def _variables(guards: Sequence[Guard]) -> dict[str, str]:
     """Those of all guards, which are evaluated where they are asked for; one name has one meaning."""
-    found = {_word_of(guard): guard.of_which for guard in guards} if len(guards) > 1 else {}
+    variables = {_word_of(guard): guard.of_which for guard in guards} if len(guards) > 1 else {}
     for guard in guards:
         for name, text in {**guard.variables, **differences(guard.fields)[0]}.items():
-            if found.setdefault(name, text) != text:
+            if variables.setdefault(name, text) != text:
                 raise ValueError(f"{guard.name}: the variable {name} means something else in the same policy")
-    return found
+    return variables
 
 
 def _word_of(guard: Guard) -> str:
@@ -173,7 +173,7 @@ def documents(name: str, guards: Sequence[Guard]) -> list[Tree]:
         },
         "matchConditions": _conditions(guards),
         "variables": [{"name": name, "expression": text} for name, text in variables.items()],
-        "validations": [one for guard in guards for one in _validations(guard, alone=len(guards) == 1)],
+        "validations": [validation for guard in guards for validation in _validations(guard, alone=len(guards) == 1)],
     }
     return [
         {"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": metadata, "spec": spec},

@@ -35,8 +35,8 @@ def pages() -> dict[str, str]:
     sections = [*section("commands", rows((f"cotenant-{name}(1)", summary) for name, summary in names.items()))]
     out = {"cotenant.1": page("cotenant", command.help or "", [*body(command, context), *sections])}
     for entry in COMMANDS:
-        one = load_command(entry)
-        lines = list(described(one, entry.name, context))
+        subcommand = load_command(entry)
+        lines = list(described(subcommand, entry.name, context))
         out[f"cotenant-{entry.name}.1"] = page(f"cotenant-{entry.name}", entry.summary, lines)
     return out
 

@@ -118,17 +118,17 @@ def reads() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _formats(operation: dict[str, Any]) -> str:
     """Return the formats of an endpoint; a file in another format has the same rows."""
-    found: dict[str, Any] = next(
-        (one["schema"] for one in operation.get("parameters", ()) if one["name"] == "format"), {}
+    schema: dict[str, Any] = next(
+        (parameter["schema"] for parameter in operation.get("parameters", ()) if parameter["name"] == "format"), {}
     )
-    return ", ".join(found.get("enum", ["ics" if "iCalendar" in operation["summary"] else "json"]))
+    return ", ".join(schema.get("enum", ["ics" if "iCalendar" in operation["summary"] else "json"]))
 
 
 def page() -> str:
     """The page as Markdown."""
-    rows = [(f"`{PREFIX}{path}`", _formats(one), limit_of(path).value) for path, one in reads()]
+    rows = [(f"`{PREFIX}{path}`", _formats(entry), limit_of(path).value) for path, entry in reads()]
     lines = [HEAD, "## Paths", "", *table(("path", "formats", "limited to"), rows)]
-    shown = {one.path: one.title for one in pages.ALL}
+    shown = {entry.path: entry.title for entry in pages.ALL}
     listed = [(title, ", ".join(f"`{read}`" for read in PAGES[path])) for path, title in shown.items()]
     lines += ["## Pages", "", *table(("page", "shows what these paths answer"), listed)]
     return "\n".join(lines).rstrip()

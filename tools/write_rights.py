@@ -121,14 +121,14 @@ def narrowed() -> Iterator[tuple[str, str, str]]:
 
 def _subjects_of(expression: str, spec: dict[str, Any]) -> list[str]:
     """The accounts that a rule of a policy about several is about: its first variable says whose writes."""
-    variables = {one["name"]: one["expression"] for one in spec["variables"]}
+    variables = {variable["name"]: variable["expression"] for variable in spec["variables"]}
     first = re.match(r"!variables\.(\w+) \|\|", expression)
     return SUBJECT.findall(variables[first[1]]) if first else []
 
 
 def written(account: str) -> list[str]:
     """Resources that an account may write, sorted."""
-    return sorted({one.resource for one in rights() if one.account == account and set(one.verbs) - READING})
+    return sorted({right.resource for right in rights() if right.account == account and set(right.verbs) - READING})
 
 
 def _line(right: Right) -> str:
@@ -147,11 +147,11 @@ def page() -> str:
             continue
         lines += [CELLS, *map(_line, own)]
         lines.append("")
-        thefts = [(one, LEFT[account, one]) for one in written(account)]
-        held = [(policy, message) for name, policy, message in narrowed() if name == account]
-        if held:
+        thefts = [(written_resource, LEFT[account, written_resource]) for written_resource in written(account)]
+        policies = [(policy, message) for name, policy, message in narrowed() if name == account]
+        if policies:
             lines += ["The API server holds it to a part of that, by admission policies:", ""]
-            lines += [f"- `{policy}`: {message}." for policy, message in held]
+            lines += [f"- `{policy}`: {message}." for policy, message in policies]
             lines.append("")
         if thefts:
             lines += ["Whoever had its token could still:", "", "| with the right to write | do this |", "|---|---|"]

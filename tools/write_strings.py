@@ -102,7 +102,7 @@ def _of_python(tree: ast.AST) -> Iterator[str]:
 
 def _is_command(function: ast.FunctionDef) -> bool:
     """Whether its docstring is the help of a command."""
-    calls = [one.func for one in function.decorator_list if isinstance(one, ast.Call)]
+    calls = [decorator.func for decorator in function.decorator_list if isinstance(decorator, ast.Call)]
     return any(isinstance(call, ast.Attribute) and call.attr in ("command", "callback") for call in calls)
 
 

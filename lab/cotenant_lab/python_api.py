@@ -97,8 +97,8 @@ def simulate(
     knobs = {Sharing(way): KNOBS[Sharing(way)] for way in listed}
     rows: list[dict[str, Any]] = []
     for seed in numbers:
-        world = _world(SharingScenario(SYNTHETIC, nodes, pods, days, seed))
-        rows += [outcome.row() for outcome in run_all_settings(world, knobs, Interference(), Silent())]
+        cluster = _world(SharingScenario(SYNTHETIC, nodes, pods, days, seed))
+        rows += [outcome.row() for outcome in run_all_settings(cluster, knobs, Interference(), Silent())]
     frame = pd.DataFrame(rows).drop(columns="incident")
     return frame.astype({"sharing": "str", "trace": "str"})
 
@@ -117,9 +117,9 @@ def simulate_incident(
         raise UsageError(f"there is no incident {name!r}", fix=f"Known incidents: {', '.join(Incident)}.")
     _require_sizes(nodes, pods, days)
     scenario = SharingScenario(SYNTHETIC, nodes, pods, days, seed, Incident(name))
-    world, spared = _world(scenario), _world(replace(scenario, incident=None))
-    hit = run_all_settings(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
-    story = story_of(hit, world, spared, Silent())
+    cluster, spared = _world(scenario), _world(replace(scenario, incident=None))
+    hit = run_all_settings(cluster, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
+    story = story_of(hit, cluster, spared, Silent())
     lines = pd.DataFrame([(line.seconds, str(line.witness), line.text) for line in story.lines])
     lines.columns = pd.Index(["seconds", "witness", "text"])
     costs = pd.DataFrame([(cost.what, cost.value, cost.unit, cost.at_most) for cost in story.costs])

@@ -16,9 +16,9 @@ def test_rounds_over_many_workloads_keep_the_queues_limits_and_the_windows(
     control_plane: ControlPlane, fake_nodes: FakeNodes, tmp_path: Path
 ) -> None:
     fake_nodes(1, cpu="256", memory="512Gi")
-    scene, namespaces = scaled(control_plane, tmp_path, 8, 2)
+    cluster, namespaces = scaled(control_plane, tmp_path, 8, 2)
     try:
-        story = hour(scene, namespaces, 5)
+        story = hour(cluster, namespaces, 5)
     finally:  # or their pods, made anew for ever, would take the nodes of the tests that follow
         for name in namespaces:
             control_plane.api().delete(f"/api/v1/namespaces/{name}")

@@ -113,8 +113,8 @@ def test_a_live_cluster_lends_what_the_simulated_one_does_and_runs_the_jobs_as_b
 ) -> None:
     needing.kubernetes()
     expected = simulated(live.cluster, jobs, STEPS, policy, 0)
-    log, words = auditing(tmp_path)
-    with live_cluster(live, tmp_path, policy, 60.0, words) as plane:
+    log, audit_flags = auditing(tmp_path)
+    with live_cluster(live, tmp_path, policy, 60.0, audit_flags) as plane:
         api = plane.api()
         play = LivePlay(live, jobs, api)
         play.begin(lambda: decided(api, live, policy))
@@ -132,5 +132,5 @@ def test_a_live_cluster_lends_what_the_simulated_one_does_and_runs_the_jobs_as_b
     assert record.used.sum() > 0
     assert {pod["metadata"]["labels"]["koordinator.sh/qosClass"] for pod in placed} == {"BE"}
     requested = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in placed]
-    assert all("cpu" not in one and "kubernetes.io/batch-cpu" in one for one in requested)
+    assert all("cpu" not in amounts and "kubernetes.io/batch-cpu" in amounts for amounts in requested)
     assert violations(recording(log)) == ()

@@ -41,14 +41,14 @@ def one_peak() -> np.ndarray:
 
 def foreseen(hour: int) -> Proposal:
     """What an analysis that knows the peak proposes at an hour of the day."""
-    wanted = np.zeros(48, dtype=np.int64)
+    slot_pods = np.zeros(48, dtype=np.int64)
     first = 2 * (8 - hour)
-    wanted[max(first, 0) : max(first + 4, 0)] = PEAK_PODS
+    slot_pods[max(first, 0) : max(first + 4, 0)] = PEAK_PODS
     ahead = hour < 8
     return Proposal(
         SERVICE.workload, "ok" if ahead else "no-window", count=PEAK_PODS if ahead else 0, skill=0.5,
         window=Span(START + 8 * 3600, START + 10 * 3600) if ahead else None, per_pod={"cpu": "2"},
-        start_seconds=int(START) + hour * 3600, wanted=tuple(wanted.tolist()), median=tuple(wanted.tolist()),
+        start_seconds=int(START) + hour * 3600, wanted=tuple(slot_pods.tolist()), median=tuple(slot_pods.tolist()),
     )  # fmt: skip
 
 

@@ -24,9 +24,9 @@ def played(leaving: list[str], places: dict[str, str]) -> Play:
 def test_with_what_the_answer_lets_go_no_pod_waits_longer_than_with_all_nodes() -> None:
     size = size_of(month(), RequestLevel.NOW)
     places = {place.pod: place.target for node in size.leaving for place in node.places}
-    small, whole = played([node.name for node in size.leaving], places), played([], {})
-    assert small.waited <= whole.waited
-    assert 0 < small.measured <= whole.measured
+    small, full = played([node.name for node in size.leaving], places), played([], {})
+    assert small.waited <= full.waited
+    assert 0 < small.measured <= full.measured
 
 
 @pytest.mark.slow

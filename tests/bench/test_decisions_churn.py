@@ -13,31 +13,31 @@ VMS = Vms(np.full((8, SLOTS), 50.0), np.full(8, 200.0))
 
 
 def test_a_pod_that_starts_burns_its_limit_and_is_cold_for_a_day() -> None:
-    made = Node.empty(SLOTS)
-    made.run(VMS, 0, (DAY, 4 * DAY), new=True)
-    assert made.used[DAY - 1 : DAY + START + 1].tolist() == [0.0, 200.0, 200.0, 50.0]
-    assert (made.cold > 0).sum() == DAY
-    assert made.limits.max() == 200.0
+    churn_node = Node.empty(SLOTS)
+    churn_node.run(VMS, 0, (DAY, 4 * DAY), new=True)
+    assert churn_node.used[DAY - 1 : DAY + START + 1].tolist() == [0.0, 200.0, 200.0, 50.0]
+    assert (churn_node.cold > 0).sum() == DAY
+    assert churn_node.limits.max() == 200.0
 
 
 def test_a_pod_that_was_there_before_is_neither() -> None:
-    made = Node.empty(SLOTS)
-    made.run(VMS, 0, (-5, DAY), new=True)
-    assert made.used[:DAY].tolist() == [50.0] * DAY
-    assert not made.cold.any()
+    churn_node = Node.empty(SLOTS)
+    churn_node.run(VMS, 0, (-5, DAY), new=True)
+    assert churn_node.used[:DAY].tolist() == [50.0] * DAY
+    assert not churn_node.cold.any()
 
 
 def test_what_starts_is_announced_until_the_next_decision_and_a_rollout_while_both_run() -> None:
     size, start = DAY // 4, 15 * DAY + 10
-    made = Node.empty(20 * DAY)
-    made.run(VMS, 0, (start, start + 3 * DAY), new=True)
+    churn_node = Node.empty(20 * DAY)
+    churn_node.run(VMS, 0, (start, start + 3 * DAY), new=True)
     decisions = np.arange(15 * 4, 17 * 4)
-    (added,) = announced_of([made], decisions)
+    (added,) = announced_of([churn_node], decisions)
     assert added.tolist() == [0.0] * 10 + [200.0] * (size - 10) + [0.0] * (len(added) - size)
     # the totals of a node know as much coming and going as it usually has
-    made.cold[: 15 * DAY] = 150.0
-    made.cold[15 * DAY - 1] = 30.0
-    (less,) = announced_of([made], decisions[:1])
+    churn_node.cold[: 15 * DAY] = 150.0
+    churn_node.cold[15 * DAY - 1] = 30.0
+    (less,) = announced_of([churn_node], decisions[:1])
     assert less.tolist() == pytest.approx([0.0] * 10 + [200.0 - 120.0] * (size - 10), abs=5)
     rolled = node(VMS, np.random.default_rng(7)).arrivals
     moves = [(first, end) for first, end, _ in rolled if end - first <= HOUR + OVERLAP and first > 0]

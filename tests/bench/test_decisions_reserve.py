@@ -31,6 +31,6 @@ def test_what_was_needed_a_week_ago_costs_nothing_where_every_day_is_alike() -> 
     values = workload()
     base = based(values)
     quantiles = np.broadcast_to(values[..., None], (*values.shape, len(LEVELS)))
-    held = reserved(values, quantiles, base, 5.0)
-    costs = {kind: float(cost(values, made, base, 5.0)[0]) for kind, made in held.items()}
+    reservations = reserved(values, quantiles, base, 5.0)
+    costs = {kind: float(cost(values, reservation, base, 5.0)[0]) for kind, reservation in reservations.items()}
     assert costs == {"forecast": 0.0, "cron": 0.0, "peak": 92.0, "nothing": 20.0}

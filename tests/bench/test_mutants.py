@@ -32,7 +32,7 @@ def session(path: Path, *mutants: tuple[str, str, int, int]) -> Path:
     return path
 
 
-def kept(path: Path) -> list[list[str]]:
+def kept_jobs(path: Path) -> list[list[str]]:
     with closing(sqlite3.connect(path)) as connection:
         tables = ("mutation_specs", "work_items")
         return [sorted(job for (job,) in connection.execute(f"SELECT job_id FROM {table}")) for table in tables]
@@ -45,7 +45,7 @@ def test_mutants_of_annotations_and_of_identity_are_not_drawn(tmp_path: Path) ->
         ("parameter", BIT_OR, 1, 16), ("returned", BIT_OR, 1, 32), ("real", BIT_OR, 2, 17), ("identity", IS_EQ, 2, 30),
     )  # fmt: skip
     assert keep_sample(stored, SOURCE, 10, Random(1)) == 1
-    assert kept(stored) == [["real"], ["real"]]
+    assert kept_jobs(stored) == [["real"], ["real"]]
 
 
 def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     stored = [session(tmp_path / name, *jobs) for name in ("first", "second")]
     for path in stored:
         assert keep_sample(path, SOURCE, 5, Random("same")) == 40
-    assert kept(stored[0]) == kept(stored[1]) and len(kept(stored[0])[0]) == 5
+    assert kept_jobs(stored[0]) == kept_jobs(stored[1]) and len(kept_jobs(stored[0])[0]) == 5
 
 
 def test_spans_are_those_of_parameters_results_and_frozen_classes() -> None:
@@ -66,8 +66,8 @@ def test_spans_are_those_of_parameters_results_and_frozen_classes() -> None:
 def test_the_score_is_of_all_mutants_that_were_tried() -> None:
     # 9 + 3 of 10 + 4 mutants: 12 of 14, 85.7 %
     tried = [Mutants("a.py", 50, 9, ("diff",)), Mutants("b.py", 4, 3, ("diff",))]
-    found = {row.metric: row.value for row in rows(tried)}
-    assert found == {"mutants tried": 14, "mutants that a test notices": 85.7, "a.py": 90.0, "b.py": 75.0}
+    values = {row.metric: row.value for row in rows(tried)}
+    assert values == {"mutants tried": 14, "mutants that a test notices": 85.7, "a.py": 90.0, "b.py": 75.0}
 
 
 @pytest.mark.parametrize("module", GUARDING)

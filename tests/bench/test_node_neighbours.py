@@ -39,8 +39,8 @@ def cell(default: tuple[float, float], line: tuple[float, float] = (2.0, 50.0), 
     return Cell("streamers", turns)
 
 
-def missed(one: Cell) -> list[str]:
-    return [row.metric.partition(": ")[2] for row in cell_rows(one) if not row.met]
+def missed(cell: Cell) -> list[str]:
+    return [row.metric.partition(": ")[2] for row in cell_rows(cell) if not row.met]
 
 
 def test_every_row_has_a_goal_and_a_default_as_good_as_the_stock_node_meets_all() -> None:
@@ -50,7 +50,7 @@ def test_every_row_has_a_goal_and_a_default_as_good_as_the_stock_node_meets_all(
 
 
 @pytest.mark.parametrize(
-    ("one", "goals"),
+    ("scored_cell", "goals"),
     [
         # alone 2 ms allows 2.2 ms, the worse run of the stock node 2.1 ms
         (cell((2.15, 99.0)), ["p99 default policy / stock node"]),
@@ -63,8 +63,8 @@ def test_every_row_has_a_goal_and_a_default_as_good_as_the_stock_node_meets_all(
         ),
     ],
 )
-def test_a_goal_is_missed_by_who_misses_it(one: Cell, goals: list[str]) -> None:
-    assert missed(one) == goals
+def test_a_goal_is_missed_by_who_misses_it(scored_cell: Cell, goals: list[str]) -> None:
+    assert missed(scored_cell) == goals
 
 
 def test_a_way_that_is_better_in_one_of_both_only_does_not_beat_the_default_policy() -> None:
@@ -89,8 +89,8 @@ def test_a_promise_that_is_not_kept_is_a_missed_goal() -> None:
 def at(tmp_path: Path) -> Iterator[Scene]:
     if reason := missing():
         pytest.skip(f"THE BENCH OF NEIGHBOURS IS NOT TESTED: {reason}")
-    with neighbour_pods(tmp_path, seconds=0.2, outer_shares=1024) as made:
-        yield made
+    with neighbour_pods(tmp_path, seconds=0.2, outer_shares=1024) as node:
+        yield node
 
 
 @pytest.mark.server

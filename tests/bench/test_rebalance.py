@@ -15,46 +15,48 @@ SMALL = WorldSpec(
 
 
 def test_a_moved_pod_uses_from_now_on_what_it_would_have_used_elsewhere() -> None:
-    world = World.of(SMALL)
-    loads, pod = world.loads(0.0), int(world.alive()[0])
-    source, target = int(world.at[pod]), (int(world.at[pod]) + 1) % 6
-    used = world.pod_loads(np.array([pod]), 0.0)[:, 0]
-    key = f"{world.pods[pod].namespace}/{world.pods[pod].name}"
-    world.carry_out([(key, world.nodes[target].name)])
-    moved = world.loads(0.0)
+    cluster = World.of(SMALL)
+    loads, pod = cluster.loads(0.0), int(cluster.alive()[0])
+    source, target = int(cluster.at[pod]), (int(cluster.at[pod]) + 1) % 6
+    used = cluster.pod_loads(np.array([pod]), 0.0)[:, 0]
+    key = f"{cluster.pods[pod].namespace}/{cluster.pods[pod].name}"
+    cluster.carry_out([(key, cluster.nodes[target].name)])
+    moved = cluster.loads(0.0)
     assert moved[:, source] == pytest.approx(loads[:, source] - used)
     assert moved[:, target] == pytest.approx(loads[:, target] + used)
-    slot = world.slot
-    world.advance()
+    slot = cluster.slot
+    cluster.advance()
     # what a node has used is recorded with the pods that it had
-    assert world.node_usage[:, target, slot] == pytest.approx(moved[:, target], rel=1e-5)
-    assert {load.node.name for load in world.inputs(removed=frozenset({source})).loads} == {
-        node.name for row, node in enumerate(world.nodes) if row != source
+    assert cluster.node_usage[:, target, slot] == pytest.approx(moved[:, target], rel=1e-5)
+    assert {load.node.name for load in cluster.inputs(removed=frozenset({source})).loads} == {
+        node.name for row, node in enumerate(cluster.nodes) if row != source
     }
 
 
 def test_a_forecast_knows_only_what_was_used_before() -> None:
-    world, altered = World.of(SMALL), World.of(SMALL)
+    cluster, altered = World.of(SMALL), World.of(SMALL)
     altered.usage[:, :, altered.slot :] = 0
     altered.node_usage[:, :, altered.slot :] = 0
-    world.forecast()
+    cluster.forecast()
     altered.forecast()
-    assert [outlook.high for outlook in world.outlooks if outlook] == [one.high for one in altered.outlooks if one]
-    assert len(world.outlooks) == 6 and all(
-        outlook and outlook.start_seconds == world.now(0.0) for outlook in world.outlooks
+    assert [outlook.high for outlook in cluster.outlooks if outlook] == [
+        altered_outlook.high for altered_outlook in altered.outlooks if altered_outlook
+    ]
+    assert len(cluster.outlooks) == 6 and all(
+        outlook and outlook.start_seconds == cluster.now(0.0) for outlook in cluster.outlooks
     )
 
 
 def test_a_forecast_of_workloads_knows_only_what_was_used_before_and_the_oracle_what_comes() -> None:
-    world, altered = World.of(SMALL), World.of(SMALL)
+    cluster, altered = World.of(SMALL), World.of(SMALL)
     altered.usage[:, :, altered.slot :] *= 3
-    world.forecast_workloads()
+    cluster.forecast_workloads()
     altered.forecast_workloads()
-    assert world.workloads and world.workloads == altered.workloads
-    world.know_workloads()
+    assert cluster.workloads and cluster.workloads == altered.workloads
+    cluster.know_workloads()
     altered.know_workloads()
-    foreseen = next(ref for ref, outlook in world.workloads.items() if sum(outlook.median[0]) > 0)
-    before, after = (np.array(one.workloads[foreseen].median[0]) for one in (world, altered))
+    foreseen = next(ref for ref, outlook in cluster.workloads.items() if sum(outlook.median[0]) > 0)
+    before, after = (np.array(variant.workloads[foreseen].median[0]) for variant in (cluster, altered))
     assert after == pytest.approx(3 * before, rel=1e-5)
 
 
@@ -65,18 +67,18 @@ def test_the_rule_empties_nodes_of_a_cluster_that_has_too_many() -> None:
 
 
 def test_upstreams_rule_empties_what_is_below_its_threshold_onto_what_is_above() -> None:
-    world, nothing = World.of(SMALL), rebalance_binpack.Course()
-    rebalance_binpack.high_node_utilization(100)(world, nothing)
+    cluster, nothing = World.of(SMALL), rebalance_binpack.Course()
+    rebalance_binpack.high_node_utilization(100)(cluster, nothing)
     assert nothing.moves == 0  # all nodes are sources, and none is left to take pods
-    requested = 1 - (world.free() / world.allocatable()).min(axis=0)
+    requested = 1 - (cluster.free() / cluster.allocatable()).min(axis=0)
     result = rebalance_binpack.Course()
-    rebalance_binpack.high_node_utilization(100 * float(np.median(requested)))(world, result)
+    rebalance_binpack.high_node_utilization(100 * float(np.median(requested)))(cluster, result)
     assert result.moves > 0 and result.removed <= set(np.flatnonzero(requested <= np.median(requested)).tolist())
 
 
 def test_rules_are_compared_at_equal_violation() -> None:
-    def course(gone: int, over: int) -> rebalance_binpack.Course:
-        return rebalance_binpack.Course(set(range(gone)), over=over, present=100)
+    def course(emptied: int, over: int) -> rebalance_binpack.Course:
+        return rebalance_binpack.Course(set(range(emptied)), over=over, present=100)
 
     upstream = {30: course(1, 0), 40: course(3, 2), 50: course(9, 3)}
     compared = rebalance_binpack.RuleComparison(course(4, 2), course(0, 0), upstream)

@@ -34,47 +34,49 @@ def at(day: int, later_factor: float = 1.0) -> Moment:
 
 
 @cache
-def world() -> World:
+def replayed_cluster() -> World:
     return World("synthetic", [[at(15), at(17)]])
 
 
 def test_nothing_that_comes_after_the_origin_reaches_a_strategy() -> None:
-    one, other = at(15), at(15, later_factor=3.0)
-    assert one.proposals == other.proposals
-    assert np.nanmax(one.followed.usage) < np.nanmax(other.followed.usage)
-    assert all(event.time_seconds < one.known.window.end_seconds for kills in one.known.oom_kills for event in kills)
-    assert one.known.window.end_seconds == one.followed.window.start_seconds
+    first, second = at(15), at(15, later_factor=3.0)
+    assert first.proposals == second.proposals
+    assert np.nanmax(first.followed.usage) < np.nanmax(second.followed.usage)
+    assert all(
+        event.time_seconds < first.known.window.end_seconds for kills in first.known.oom_kills for event in kills
+    )
+    assert first.known.window.end_seconds == first.followed.window.start_seconds
 
 
 def test_history_and_following_week_are_of_the_promised_length() -> None:
-    one = at(15)
-    grid = one.known.usage[Signal.CPU_USAGE_MEAN].grid
+    origin = at(15)
+    grid = origin.known.usage[Signal.CPU_USAGE_MEAN].grid
     assert grid.end_seconds - grid.start_seconds == 14 * DAY_SECONDS
-    assert one.followed.days == 7
+    assert origin.followed.days == 7
 
 
 def test_the_present_values_cause_nothing() -> None:
-    one = at(15)
-    columns = backtest(one.followed, one.now, one.now)
+    origin = at(15)
+    columns = backtest(origin.followed, origin.now, origin.now)
     assert columns.oom_kills.tolist() == columns.now_oom_kills.tolist()
     assert not columns.freed[CPU].any()
 
 
 def test_a_score_sums_the_back_tests_of_all_origins() -> None:
-    found = score(world(), "vpa")
-    each = [backtest(m.followed, m.now, m.amounts("vpa")) for m in world().moments]
-    assert found.evictions == sum(int(o.evictions.sum()) for o in each)
-    assert found.freed_cores == pytest.approx(np.mean([o.freed[CPU].sum() / 1000 for o in each]))
+    vpa_score = score(replayed_cluster(), "vpa")
+    each = [backtest(m.followed, m.now, m.amounts("vpa")) for m in replayed_cluster().moments]
+    assert vpa_score.evictions == sum(int(o.evictions.sum()) for o in each)
+    assert vpa_score.freed_cores == pytest.approx(np.mean([o.freed[CPU].sum() / 1000 for o in each]))
     days = sum(o.pod_minutes.sum() for o in each) / 1440
-    assert found.throttled == pytest.approx(sum(o.throttled_minutes.sum() for o in each) / days)
+    assert vpa_score.throttled == pytest.approx(sum(o.throttled_minutes.sum() for o in each) / days)
 
 
 def test_every_strategy_frees_exactly_the_share_asked_for() -> None:
-    frontier = Frontier(world())
+    frontier = Frontier(replayed_cluster())
     for name in STRATEGIES:
         factor = (1 - 0.5) * frontier.present / frontier.proposed[name]
-        kept = sum(frontier._requested(m, m.amounts(name, factor)) for m in frontier.moments)
-        assert kept == pytest.approx(0.5 * frontier.present, rel=1e-9)
+        requested = sum(frontier._requested(m, m.amounts(name, factor)) for m in frontier.moments)
+        assert requested == pytest.approx(0.5 * frontier.present, rel=1e-9)
         # at its own share a strategy does what it does
         share = frontier.freed_share(name)
         own, scaled = frontier.scaled(name, share), frontier.scaled(name, share + 0.1)
@@ -90,8 +92,8 @@ def test_core_minutes_and_short_days_agree_with_a_plain_count() -> None:
         if owner >= 0:
             minutes += sum(max(float(v) - 200, 0) * 5 / 1000 for v in row if np.isfinite(v))
             for day in row.reshape(7, -1):
-                known = day[np.isfinite(day)]
-                days += bool(len(known)) and (known > 200).sum() > 0.05 * len(known)
+                samples = day[np.isfinite(day)]
+                days += bool(len(samples)) and (samples > 200).sum() > 0.05 * len(samples)
     assert core_minutes_above(followed, requests).sum() == pytest.approx(minutes, rel=1e-5)
     assert short_of_cpu(followed, requests) == days
 

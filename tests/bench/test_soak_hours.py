@@ -74,25 +74,31 @@ def test_a_process_is_read_while_it_lives() -> None:
 
 def test_what_grew_broke_or_stayed_is_a_missed_goal() -> None:
     life = [ProcessSample(name, 1, minute, 100 + minute, 10, 5) for name in PROCESSES for minute in range(40)]
-    seen = Soaked({"manager killed": [3.0, 70.0]}, life, [10.0] * 40)
-    seen.broken = (Violation("hardware-given-once", 0.0, "n", "w"),)
-    seen.ended = ("scheduler", "extender")  # a stock scheduler that lost its Lease ends on purpose
-    seen.left = ("configmaps/shop/cotenant",)
-    found = {row.metric: row for row in rows(seen, 2.0)}
-    assert found["faults struck"].met and found["slowest recovery"].met is False
-    ended = found["processes of ours that ended by themselves"]
+    soak = Soaked({"manager killed": [3.0, 70.0]}, life, [10.0] * 40)
+    soak.broken = (Violation("hardware-given-once", 0.0, "n", "w"),)
+    soak.ended = ("scheduler", "extender")  # a stock scheduler that lost its Lease ends on purpose
+    soak.left = ("configmaps/shop/cotenant",)
+    rows_by_metric = {row.metric: row for row in rows(soak, 2.0)}
+    assert rows_by_metric["faults struck"].met and rows_by_metric["slowest recovery"].met is False
+    ended = rows_by_metric["processes of ours that ended by themselves"]
     assert (ended.value, ended.met, ended.note) == (1, False, "scheduler 1, extender 1")
-    assert found["invariants broken"].met is False and found["objects left by an uninstallation"].met is False
+    assert (
+        rows_by_metric["invariants broken"].met is False
+        and rows_by_metric["objects left by an uninstallation"].met is False
+    )
     # 40 samples, of which 10 warm up; medians of minutes 10 to 19 and 30 to 39: (134.5 - 114.5) / 114.5 = 17.5 %.
-    assert found["manager: growth of memory_bytes"].value == pytest.approx(0.1747, abs=1e-4)
-    assert found["manager: growth of memory_bytes"].met is False and found["webhook: growth of threads"].met
+    assert rows_by_metric["manager: growth of memory_bytes"].value == pytest.approx(0.1747, abs=1e-4)
+    assert (
+        rows_by_metric["manager: growth of memory_bytes"].met is False
+        and rows_by_metric["webhook: growth of threads"].met
+    )
 
 
 @pytest.mark.soak
 @pytest.mark.cluster
 def test_a_live_cluster_works_again_after_every_fault_and_breaks_no_invariant(tmp_path: Path) -> None:
     needing.kubernetes()
-    found = {row.metric: row for row in rows(soaked(tmp_path, MINUTES), MINUTES)}
+    rows_by_metric = {row.metric: row for row in rows(soaked(tmp_path, MINUTES), MINUTES)}
     must = ("faults struck", "slowest recovery", "processes of ours that ended by themselves", "invariants broken",
             "objects left by an uninstallation")  # fmt: skip
-    assert {name: found[name] for name in must if not found[name].met} == {}
+    assert {name: rows_by_metric[name] for name in must if not rows_by_metric[name].met} == {}

@@ -25,19 +25,19 @@ def mixtures() -> list[frozenset[str]]:
 
 def test_every_step_of_every_order_there_and_back_is_made_once_and_all_are_this_version_at_the_end() -> None:
     all_texts = mixtures()
-    made = [(mixture, switch.process) for mixture, switch in zip(all_texts, switches(), strict=False)]
-    assert len(made) == len(set(made)) == len(COMPONENTS) * 2 ** len(COMPONENTS)
+    steps = [(mixture, switch.process) for mixture, switch in zip(all_texts, switches(), strict=False)]
+    assert len(steps) == len(set(steps)) == len(COMPONENTS) * 2 ** len(COMPONENTS)
     assert not all_texts[-1]
     for order in permutations(COMPONENTS):
         older = frozenset[str]()
         for process in order * 2:
-            assert (older, process) in made
+            assert (older, process) in steps
             older ^= {process}
 
 
 def test_each_pair_of_processes_is_seen_in_every_mixture() -> None:
-    seen = {(a, a in older, b, b in older) for older in mixtures() for a, b in combinations(COMPONENTS, 2)}
-    assert len(seen) == len(list(combinations(COMPONENTS, 2))) * len(list(product((False, True), repeat=2)))
+    pairs = {(a, a in older, b, b in older) for older in mixtures() for a, b in combinations(COMPONENTS, 2)}
+    assert len(pairs) == len(list(combinations(COMPONENTS, 2))) * len(list(product((False, True), repeat=2)))
 
 
 def test_what_an_older_process_starts_is_older_too(tmp_path: Path) -> None:

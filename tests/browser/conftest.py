@@ -29,13 +29,13 @@ expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> support.Results:
+def demo_results(tmp_path_factory: pytest.TempPathFactory) -> support.Results:
     return support.results(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="session")
-def address(made: support.Results) -> Iterator[str]:
-    with support.served(support.app_of(made)) as url:
+def address(demo_results: support.Results) -> Iterator[str]:
+    with support.served(support.app_of(demo_results)) as url:
         yield url
 
 
@@ -71,9 +71,14 @@ def open_page(chromium: Browser, cpu_slowdown: int) -> Iterator[Open]:
 
     def record(text: str) -> None:
         # A test that had a server of its own ends it before the page: what the page still asks is refused, rightly.
-        gone = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "Failed to fetch", "the server did not respond")
+        disconnects = (
+            "ERR_CONNECTION_REFUSED",
+            "ERR_CONNECTION_RESET",
+            "Failed to fetch",
+            "the server did not respond",
+        )
         part_of_ended = "Loading chunk" in text and any(address in text for address in support.ENDED_ADDRESSES)
-        if not part_of_ended and not any(words in text for words in gone):
+        if not part_of_ended and not any(phrase in text for phrase in disconnects):
             errors.append(text)
 
     def opened(

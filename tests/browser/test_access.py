@@ -41,16 +41,16 @@ PATHS = frozenset(page.path for page in pages.ALL)
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
     people = {**support.PEOPLE, NASTY: {"groups": [NASTY]}}
-    with running(Provider(people=people)) as found:
-        yield found
+    with running(Provider(people=people)) as oidc_provider:
+        yield oidc_provider
 
 
 @pytest.fixture(scope="module")
-def guarded(made: Results, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def guarded(demo_results: Results, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A dashboard on real results that asks people to log in."""
     access = support.by_login(provider, tmp_path_factory.mktemp("access"))
-    context, clock = DashboardContext(kubectl_command, manifest, access=access), FixedClock(made.end_seconds)
-    with served(create_app(StoreSource(made.store, QUICK), QUICK, clock, context)) as url:
+    context, clock = DashboardContext(kubectl_command, manifest, access=access), FixedClock(demo_results.end_seconds)
+    with served(create_app(StoreSource(demo_results.store, QUICK), QUICK, clock, context)) as url:
         yield url
 
 
@@ -95,14 +95,14 @@ def test_no_other_port_of_the_loopback_gets_the_launch_cookie_and_a_logout_ends_
     with support.dashboard(tmp_path / "empty", AccessSettings(), launch_token="t-1_x") as url:
         page = open_page(launch.launch_url(url, "/nodes", "t-1_x"), policed=True, quiet=True)
         expect(page.get_by_role("heading", level=1)).to_have_text("Nodes")
-        kept: list[Any] = [*page.context.cookies()]
+        cookies: list[Any] = [*page.context.cookies()]
         visitor = page.context.new_page()
         for name in ("127.0.0.1", "localhost", "x.localhost"):
             visitor.goto(f"http://{name}:{other.server_port}/")
         page.locator("#me summary").click()
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Not logged in")
-        page.context.add_cookies(kept)  # as whoever copied them before
+        page.context.add_cookies(cookies)  # as whoever copied them before
         page.reload()
         expect(page.get_by_role("heading", level=1)).to_have_text("Not logged in")
     other.shutdown()

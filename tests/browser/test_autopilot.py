@@ -39,11 +39,13 @@ def begin_an_objective_and_drop_it(page: Page, text: Locator) -> None:
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
-    open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
+    open_page: Open, demo_results: Results, axe: str, theme: str, tmp_path: Path
 ) -> None:
-    with autopilot.embedded(tmp_path) as scene:
-        context = DashboardContext(autopilot=scene.service(), current_user=lambda: APPROVER)
-        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, context)
+    with autopilot.embedded(tmp_path) as embedded_autopilot:
+        context = DashboardContext(autopilot=embedded_autopilot.service(), current_user=lambda: APPROVER)
+        app = create_app(
+            StoreSource(demo_results.store, support.QUICK), support.QUICK, embedded_autopilot.clock, context
+        )
         with support.served(app) as address:
             page = settled(open_page(f"{address}/autopilot", theme=theme, size=SIZE))
             queue = page.get_by_role("table", name="Queue")
@@ -67,10 +69,10 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             begin_an_objective_and_drop_it(page, text)
             page.get_by_role("button", name="Preview tonight").press("Enter")
             expect(page.get_by_role("table", name="Tonight's queue")).to_contain_text("nothing allowed")
-            assert serious(page, axe) == [] and scene.events() == []
+            assert serious(page, axe) == [] and embedded_autopilot.events() == []
             page.get_by_role("button", name="Save this policy").press("Enter")
             expect(page.locator("#policy-saved")).to_contain_text("Saved shop/nightly")
-            assert scene.policy()["spec"]["resources"] == ["memory"]
+            assert embedded_autopilot.policy()["spec"]["resources"] == ["memory"]
             # The page is drawn anew; a button that is replaced between focus and Enter takes no key.
             expect(page.get_by_role("table", name="Queue", exact=True)).to_contain_text("nothing allowed")
 
@@ -86,12 +88,12 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
 
             page.get_by_role("button", name="Pause").press("Enter")
             expect(confirm).to_be_focused()
-            assert scene.paused() == "", "so far nothing is done"
+            assert embedded_autopilot.paused() == "", "so far nothing is done"
             page.get_by_label("Reason, for the ledger").fill("incident")
             confirm.click()
             expect(page.locator("#autopilot-top")).to_contain_text("halted")
-            assert scene.paused() == "paused by ann: incident"
+            assert embedded_autopilot.paused() == "paused by ann: incident"
             page.set_viewport_size(TELEPHONE)
             assert page.evaluate(SIDEWAYS) == []
         acts = ["autopilot-edited", "autopilot-act", "autopilot-paused"]
-        assert [event for event, _ in scene.events()] == acts
+        assert [event for event, _ in embedded_autopilot.events()] == acts

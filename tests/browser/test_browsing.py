@@ -75,9 +75,11 @@ def test_a_node_s_page_has_no_serious_accessibility_fault(
     pictured(page, f"node-{theme}", tmp_path)
 
 
-def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, made: Results) -> None:
+def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, demo_results: Results) -> None:
     page = at_node(open_page(f"{address}/nodes/node-003"), "node-003")
-    terms = {(r["band"], r["resource"]): r for r in made.store.read_table(RECLAIMABLE, {"node": "node-003"}).rows()}
+    terms = {
+        (r["band"], r["resource"]): r for r in demo_results.store.read_table(RECLAIMABLE, {"node": "node-003"}).rows()
+    }
     for title, key in (("CPU free for batch", ("batch", "cpu")), ("Memory free for a day", ("mid", "memory"))):
         panel = page.locator(".panel", has=page.get_by_role("heading", name=title, exact=True))
         expect(panel.locator("tr")).to_have_count(len(decode_terms(terms[key]["term_amounts"])) + (key[0] == "batch"))
@@ -128,8 +130,10 @@ def test_every_page_is_reached_by_two_keys(open_page: Open, address: str) -> Non
         page.keyboard.press("g")
         page.keyboard.press(letter)
         expect(page.get_by_role("heading", level=1)).to_have_text(title)
-        listed = next(one for one in pages.ALL if one.letter == letter)
-        marked = next(one.title for one in pages.ALL if one.path == (listed.parent or listed.path))
+        listed = next(listed_page for listed_page in pages.ALL if listed_page.letter == letter)
+        marked = next(
+            listed_page.title for listed_page in pages.ALL if listed_page.path == (listed.parent or listed.path)
+        )
         expect(page.locator("#nav .nav-link.current").last).to_contain_text(marked)
 
 
@@ -174,9 +178,9 @@ def test_yaml_of_the_shown_rows_can_be_applied(open_page: Open, address: str) ->
     page = settled(open_page(f"{address}/recommendations?severity=critical"))
     saved = export_of(page, "recommendations", "yaml")
     link = page.locator("#export-yaml-recommendations").evaluate("it => it.href")
-    answer = page.request.get(link)
-    assert "severity=critical" in link and answer.text() == saved
-    assert answer.status == 200 and answer.headers["content-type"].startswith("application/yaml")
+    response = page.request.get(link)
+    assert "severity=critical" in link and response.text() == saved
+    assert response.status == 200 and response.headers["content-type"].startswith("application/yaml")
     refused = page.request.get(f"{address}/api/v1/nodes?format=yaml")
     assert refused.status == 400 and "cannot be applied" in refused.json()["message"]
 

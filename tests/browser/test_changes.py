@@ -33,24 +33,24 @@ VIEWER = Person("vic")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture
-def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
-    with acting.embedded(tmp_path, made) as found:
-        yield found
+def cluster(tmp_path: Path, prepared_store: Prepared) -> Iterator[Scene]:
+    with acting.embedded(tmp_path, prepared_store) as embedded_cluster:
+        yield embedded_cluster
 
 
-def change_service_of(scene: Scene) -> ClusterChangeService:
+def change_service_of(cluster: Scene) -> ClusterChangeService:
     """A service whose clock stands where the dashboard's does."""
-    return scene.service(FixedClock(scene.end_seconds))
+    return cluster.service(FixedClock(cluster.end_seconds))
 
 
-def changed(scene: Scene, count: int = 2) -> list[str]:
+def changed(cluster: Scene, count: int = 2) -> list[str]:
     """Ids of changes of one batch."""
-    done = change_service_of(scene).accept(ADMIN, ChangeRequest(scene.acceptable()[:count], key="night-1"))
+    done = change_service_of(cluster).accept(ADMIN, ChangeRequest(cluster.acceptable()[:count], key="night-1"))
     assert [s.state for s in done] == [ChangeState.APPLIED] * count
     return [s.change.id for s in done]
 
@@ -69,9 +69,9 @@ def opened_by_keys(page: Page) -> bool:
 
 
 @pytest.mark.soak
-def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, scene: Scene) -> None:
-    first, second = changed(scene)
-    with acting.served(scene, lambda: ADMIN) as url:
+def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, cluster: Scene) -> None:
+    first, second = changed(cluster)
+    with acting.served(cluster, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes"))
         expect(page.locator("#count-changes")).to_have_text("2 changes")
         expect(page.locator("#ledger-line")).to_contain_text("Audit log intact: 4 entries, none changed, none removed")
@@ -87,15 +87,15 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
         expect(page.locator("#said")).to_contain_text("rolled-back")
         expect(locator).to_contain_text("Rolled back")
         expect(page.locator("#ledger-line")).to_contain_text("6 entries")
-        states = {s.change.id: s.state for s in scene.service().changes(ADMIN)}
+        states = {s.change.id: s.state for s in cluster.service().changes(ADMIN)}
         assert sorted(states) == sorted([first, second])
         assert sorted(states.values()) == [ChangeState.APPLIED, ChangeState.ROLLED_BACK]
 
 
 @pytest.mark.soak
-def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> None:
-    changed(scene)
-    with acting.served(scene, lambda: ADMIN) as url:
+def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, cluster: Scene) -> None:
+    changed(cluster)
+    with acting.served(cluster, lambda: ADMIN) as url:
         page = open_page(f"{url}/")
         expect(page.locator("h1")).to_have_count(1)
         for key in ("g", "c"):
@@ -103,8 +103,8 @@ def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> N
         settled(page)
         wait_for("a row to be opened by keys", lambda: opened_by_keys(page), 60.0)
         expect(page.locator("#change-told")).to_contain_text("The JSON patch that was sent")
-        whole = page.get_by_role("button", name="Roll back the batch (2)")
-        whole.focus()
+        batch_button = page.get_by_role("button", name="Roll back the batch (2)")
+        batch_button.focus()
         page.keyboard.press("Enter")
         expect(page.locator("#change-what")).to_contain_text("in 2 workloads")
         page.locator("#change-confirm").focus()
@@ -114,47 +114,47 @@ def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> N
         page.locator("#change-told .scroll").first.focus()
         page.keyboard.press("Escape")
         page.wait_for_function("!location.search.includes('open')")
-        assert {s.state for s in scene.service().changes(ADMIN)} == {ChangeState.ROLLED_BACK}
+        assert {s.state for s in cluster.service().changes(ADMIN)} == {ChangeState.ROLLED_BACK}
 
 
-def test_filters_are_in_the_address_and_exports_hold_the_same_rows(open_page: Open, scene: Scene) -> None:
-    first, _ = changed(scene)
-    scene.service().roll_back(ADMIN, [first])
-    with acting.served(scene, lambda: ADMIN) as url:
+def test_filters_are_in_the_address_and_exports_hold_the_same_rows(open_page: Open, cluster: Scene) -> None:
+    first, _ = changed(cluster)
+    cluster.service().roll_back(ADMIN, [first])
+    with acting.served(cluster, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes?state=rolled-back"))
         expect(page.locator("#count-changes")).to_have_text("1 of 2 changes")
         expect(page.locator("#facets-changes")).to_contain_text("applied")
         link = page.locator("#export-json-changes").get_attribute("href")
         assert link is not None and "state=rolled-back" in link
-        found = page.request.get(f"{url}{link}").json()["rows"]
-        assert [r["change"] for r in found] == [first]
+        rows = page.request.get(f"{url}{link}").json()["rows"]
+        assert [r["change"] for r in rows] == [first]
 
 
-def test_whoever_may_not_sees_why_and_everybody_sees_what_others_do_at_once(open_page: Open, scene: Scene) -> None:
-    first, _ = changed(scene)
-    with acting.served(scene, lambda: VIEWER) as url:
+def test_whoever_may_not_sees_why_and_everybody_sees_what_others_do_at_once(open_page: Open, cluster: Scene) -> None:
+    first, _ = changed(cluster)
+    with acting.served(cluster, lambda: VIEWER) as url:
         page = settled(open_page(f"{url}/changes?open={first}"))
         expect(page.locator("#change-why")).to_contain_text("vic may not accept")
         for name in ("Roll back", "Verify now"):
             expect(page.get_by_role("button", name=name, exact=True).first).to_be_disabled()
-        scene.service().roll_back(ADMIN, [first])
+        cluster.service().roll_back(ADMIN, [first])
         expect(page.locator("#change-told")).to_contain_text("Rolled back", timeout=60_000)
 
 
 def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
-    open_page: Open, tmp_path: Path, made: Prepared
+    open_page: Open, tmp_path: Path, prepared_store: Prepared
 ) -> None:
-    with acting.embedded(tmp_path, made, replace(acting.ACTIONS, soak_minutes=30.0)) as scene:
-        (id_,) = changed(scene, 1)
-        with acting.served(scene, lambda: ADMIN, changes=change_service_of(scene)) as url:
+    with acting.embedded(tmp_path, prepared_store, replace(acting.ACTIONS, soak_minutes=30.0)) as soak_cluster:
+        (id_,) = changed(soak_cluster, 1)
+        with acting.served(soak_cluster, lambda: ADMIN, changes=change_service_of(soak_cluster)) as url:
             page = open_page(f"{url}/changes?open={id_}")
             expect(page.locator("#change-soak")).to_contain_text("soak time left; the change is verified afterwards.")
             expect(page.get_by_role("button", name="Verify now")).to_be_disabled()
     (tmp_path / "soaked").mkdir()
-    with acting.embedded(tmp_path / "soaked", made) as scene:
-        id_, _ = changed(scene)
-        acting.settle_rollouts(scene)
-        with acting.served(scene, lambda: ADMIN, changes=change_service_of(scene)) as url:
+    with acting.embedded(tmp_path / "soaked", prepared_store) as soak_cluster:
+        id_, _ = changed(soak_cluster)
+        acting.settle_rollouts(soak_cluster)
+        with acting.served(soak_cluster, lambda: ADMIN, changes=change_service_of(soak_cluster)) as url:
             page = settled(open_page(f"{url}/changes?open={id_}"))
             redraw_always(page, ("changes-news", "data"))
             page.get_by_role("button", name="Verify now").click()
@@ -162,10 +162,10 @@ def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
 
 
 @pytest.mark.soak
-def test_a_hurt_ledger_is_said_with_its_first_wrong_row(open_page: Open, scene: Scene) -> None:
-    changed(scene)
-    path = scene.settings.actions.ledger
-    with acting.served(scene, lambda: ADMIN) as url:
+def test_a_hurt_ledger_is_said_with_its_first_wrong_row(open_page: Open, cluster: Scene) -> None:
+    changed(cluster)
+    path = cluster.settings.actions.ledger
+    with acting.served(cluster, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes"))
         expect(page.locator("#ledger-line")).to_contain_text("Audit log intact")
         db = sqlite3.connect(path)
@@ -181,11 +181,11 @@ def test_a_hurt_ledger_is_said_with_its_first_wrong_row(open_page: Open, scene: 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
-    open_page: Open, scene: Scene, axe: str, theme: str, tmp_path: Path
+    open_page: Open, cluster: Scene, axe: str, theme: str, tmp_path: Path
 ) -> None:
-    first, second = changed(scene)
-    scene.service().roll_back(ADMIN, [first])
-    with acting.served(scene, lambda: ADMIN) as url:
+    first, second = changed(cluster)
+    cluster.service().roll_back(ADMIN, [first])
+    with acting.served(cluster, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes", theme=theme))
         assert serious(page, axe) == []
         pictured(page, f"changes-{theme}", tmp_path)
@@ -196,8 +196,8 @@ def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
         pictured(page, f"change-{theme}", tmp_path)
 
 
-def test_without_a_service_the_page_says_how_to_get_one(open_page: Open, scene: Scene) -> None:
-    with acting.served(scene, lambda: ADMIN, changes=None) as url:
+def test_without_a_service_the_page_says_how_to_get_one(open_page: Open, cluster: Scene) -> None:
+    with acting.served(cluster, lambda: ADMIN, changes=None) as url:
         page = open_page(f"{url}/changes")
         expect(page.locator(".empty-headline")).to_contain_text("read-only")
         expect(page.locator(".command")).to_contain_text("cotenant dashboard --act")
@@ -206,26 +206,26 @@ def test_without_a_service_the_page_says_how_to_get_one(open_page: Open, scene: 
 def test_a_change_made_on_a_real_cluster_is_taken_back_from_the_page(
     open_page: Open, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    with acting.on_plane(control_plane, tmp_path) as scene:
-        ref = scene.acceptable()[0]
-        before = scene.resources(ref)
-        (done,) = scene.service().accept(ADMIN, ChangeRequest((ref,)))
-        assert scene.resources(ref) != before
-        with acting.served(scene) as url:
+    with acting.on_plane(control_plane, tmp_path) as real_cluster:
+        ref = real_cluster.acceptable()[0]
+        before = real_cluster.resources(ref)
+        (done,) = real_cluster.service().accept(ADMIN, ChangeRequest((ref,)))
+        assert real_cluster.resources(ref) != before
+        with acting.served(real_cluster) as url:
             page = settled(open_page(f"{url}/changes?open={done.change.id}"))
             redraw_always(page, ("changes-news", "data"))
             page.get_by_role("button", name="Roll back", exact=True).first.click()
             page.locator("#change-confirm").click()
             expect(page.locator("#change-told")).to_contain_text("Rolled back", timeout=60_000)
-        assert scene.resources(ref) == before
+        assert real_cluster.resources(ref) == before
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_health_page_shows_what_one_may_do_without_a_fault(
-    open_page: Open, scene: Scene, axe: str, theme: str
+    open_page: Open, cluster: Scene, axe: str, theme: str
 ) -> None:
-    with acting.served(scene, lambda: ADMIN) as url:
+    with acting.served(cluster, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/health", theme=theme))
         expect(page.get_by_role("table", name="Your rights")).to_contain_text("Override a guardrail")
         matrix = page.get_by_role("table", name="What the cluster allows")

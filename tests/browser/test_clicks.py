@@ -62,8 +62,8 @@ def test_rows_stay_until_those_of_a_new_filter_are_here_and_a_skeleton_says_when
     rows.let_go()
     page.wait_for_selector(SKELETON, state="detached")
     kind = page.locator(".active").first.inner_text().split(":")[1].split("×")[0].strip()
-    wanted = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&{WASTE_FIRST}&limit=5").json()
-    assert [row["workload"] for row in wanted["rows"]] == column(page, "workload")[:5]
+    expected = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&{WASTE_FIRST}&limit=5").json()
+    assert [row["workload"] for row in expected["rows"]] == column(page, "workload")[:5]
 
 
 FIRST_TEXTS = """([texts, expected]) => {
@@ -144,10 +144,10 @@ def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, addres
     for _ in range(20):  # from before the grid is ready on
         page.keyboard.press("j")
     settled(page)
-    held: list[Route] = []
+    routes: list[Route] = []
 
     def hold(route: Route) -> None:
-        held.append(route)
+        routes.append(route)
 
     page.route(f"**/api/v1/{path}?*", hold)
     with page.expect_request(f"**/api/v1/{path}?*"):
@@ -159,7 +159,7 @@ def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, addres
     bar = "e => getComputedStyle(e, '::after').height"  # in the place of the text
     assert cells.first.evaluate(bar) == "10px"
     page.keyboard.press("Enter")
-    for route in held:
+    for route in routes:
         route.continue_()
     page.unroute_all()
     page.evaluate("cotenant.grid().api.ensureIndexVisible(0)")  # the keys have walked down
@@ -170,10 +170,10 @@ def test_rows_on_their_way_are_blank_and_keys_do_no_harm(open_page: Open, addres
 
 def test_a_drawer_opens_before_its_words_are_here_and_has_its_charts_in_the_end(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/recommendations"))
-    words = Held(page, "**/_dash-update-component", '"explanation.children"')
+    explanation = Held(page, "**/_dash-update-component", '"explanation.children"')
     page.click(FIRST_CELL)
     drawer = page.get_by_role("dialog", name="Recommendation")
     expect(drawer.locator("[aria-busy=true] .skeleton").first).to_be_visible()
-    words.let_go()
+    explanation.let_go()
     expect(drawer.locator(".explain .value").first).to_be_visible()
     expect(drawer.locator("#drawer-charts .main-svg").first).to_be_visible()

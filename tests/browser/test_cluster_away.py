@@ -17,22 +17,22 @@ PATIENCE_MILLISECONDS = 180_000
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
 def test_the_buttons_of_an_open_page_go_off_with_the_reason_and_come_back_by_themselves(
     control_plane: ControlPlane,
-    made: acting.Prepared,
+    prepared_store: acting.Prepared,
     tmp_path: Path,
     open_page: Open,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("cotenant.changes.service.GLANCE_SECONDS", 1.0)  # people wait for 10 s
     with FaultProxy(control_plane, tmp_path, control_plane.admin_kubeconfig) as proxy:
-        scene = acting.Scene(made, acting.settings_of(tmp_path, proxy.kubeconfig, acting.ACTIONS))
-        ref = scene.workloads[0]
-        with acting.served(scene) as address:
+        cluster = acting.Scene(prepared_store, acting.settings_of(tmp_path, proxy.kubeconfig, acting.ACTIONS))
+        ref = cluster.workloads[0]
+        with acting.served(cluster) as address:
             page = open_page(f"{address}/recommendations?open={ref.namespace}/{ref.kind}/{ref.name}/app", quiet=True)
             review = page.locator("#review-open")
             expect(review).to_have_attribute("href", re.compile("review"))

@@ -23,11 +23,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_cpus_are_shown_on_demand_and_a_refusal_is_said(open_page: Open, made: Results, axe: str, theme: str) -> None:
+def test_cpus_are_shown_on_demand_and_a_refusal_is_said(
+    open_page: Open, demo_results: Results, axe: str, theme: str
+) -> None:
     service = FixedTopologies()
     context = DashboardContext(topologies=service, current_user=lambda: Person("ann", grants=(Grant(Role.ADMIN),)))
-    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=context)
-    node = str(made.store.read_table(NODES).columns["node"][0])
+    app = create_app(StoreSource(demo_results.store, support.QUICK), support.QUICK, context=context)
+    node = str(demo_results.store.read_table(NODES).columns["node"][0])
     with support.served(app) as address:
         page = open_page(f"{address}/nodes/{node}", theme=theme, size={"width": 1366, "height": 768})
         at_node(page, node)

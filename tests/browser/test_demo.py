@@ -76,10 +76,10 @@ class Demo:
     def client(self) -> KubeClient:
         return connect(self.settings.kube)
 
-    def run(self, *words: str) -> str:
+    def run(self, *arguments: str) -> str:
         """A command of a second terminal, as the demo prints it."""
         env = {**os.environ, "COTENANT_CONFIG": str(self.config), "COLUMNS": "200"}
-        done = subprocess.run([COTENANT, *words], env=env, capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run([COTENANT, *arguments], env=env, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
@@ -92,34 +92,34 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     with log.open("w") as out:
         command = [COTENANT, "demo", *SIZE, "--port", "0", "--no-browser"]
         process = subprocess.Popen(command, env=env, stdout=out, stderr=out, text=True)
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
-        address, config = said(process, log)
+        address, config = address_and_config(process, log)
         url, token = address.split("/?token=")
-        yield Demo(process, url, folder, Path(config), time.monotonic() - begun, token)
+        yield Demo(process, url, folder, Path(config), time.monotonic() - start, token)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait(60)
 
 
-def said(process: subprocess.Popen[str], log: Path) -> tuple[str, str]:
+def address_and_config(process: subprocess.Popen[str], log: Path) -> tuple[str, str]:
     """Address and settings file, once they are printed."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         text = log.read_text()
-        found = re.search(r"open (http://\S+)", text), re.search(r"COTENANT_CONFIG=(\S+)", text)
-        if found[0] and found[1]:
-            return found[0][1], found[1][1]
+        matches = re.search(r"open (http://\S+)", text), re.search(r"COTENANT_CONFIG=(\S+)", text)
+        if matches[0] and matches[1]:
+            return matches[0][1], matches[1][1]
         assert process.poll() is None, text
         time.sleep(0.1)
     raise AssertionError(log.read_text())
 
 
 def inventory(demo: Demo) -> Inventory:
-    found = demo.store.read_inventory()
-    assert found is not None
-    return found
+    stored_inventory = demo.store.read_inventory()
+    assert stored_inventory is not None
+    return stored_inventory
 
 
 def looks(demo: Demo) -> list[WorkloadReview]:
@@ -248,10 +248,10 @@ def test_of_what_is_reviewed_one_stops_one_warns_and_what_is_accepted_is_taken_b
     assert changed == [warm, *good]
     assert rolled_out(client, good[0])
     if verified:
-        begun = minutes(page)
+        start = minutes(page)
         for _ in range(3):  # 45 minutes: longer than changes soak
             page.locator("#steer-quarter").click()
-        until("the soak", lambda: minutes(page) - begun >= 44)
+        until("the soak", lambda: minutes(page) - start >= 44)
         page.get_by_role("button", name="Verify now").first.click()
         expect(page.locator("#review-outcome")).to_contain_text("verified", timeout=PATIENCE)
     page.get_by_role("button", name="Roll back all").click()
@@ -276,13 +276,13 @@ def minutes(page: Page) -> int:
 
 def rolled_out(client: KubeClient, ref: WorkloadRef) -> bool:
     """Pods of the new template come, simulated, and are ready."""
-    wanted = template(client, ref)
+    resources = template(client, ref)
     selector = client.get(address_of(ref).path)["spec"]["selector"]["matchLabels"]  # type: ignore[index]
     text = ",".join(f"{key}={value}" for key, value in selector.items())
 
     def fresh() -> bool:
         pods: list[Any] = list(client.list(f"/api/v1/namespaces/{ref.namespace}/pods", labelSelector=text))
-        new = [p for p in pods if p["spec"]["containers"][0].get("resources") == wanted[0]]
+        new = [p for p in pods if p["spec"]["containers"][0].get("resources") == resources[0]]
         return any(p["status"]["phase"] == "Running" for p in new)
 
     until("a new pod", fresh)
@@ -349,12 +349,12 @@ def test_a_second_terminal_does_the_same_with_the_commands_that_are_printed(demo
 def test_only_its_token_opens_it_and_ctrl_c_ends_it_with_0_and_leaves_nothing_behind(
     demo: Demo, record_property: Callable[[str, object], None]
 ) -> None:
-    with urllib.request.urlopen(f"{demo.url}/readyz", timeout=30) as answer:
-        assert answer.status == 200
+    with urllib.request.urlopen(f"{demo.url}/readyz", timeout=30) as response:
+        assert response.status == 200
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"{demo.url}/api/v1/overview", timeout=30)
-    with urllib.request.urlopen(demo.at("/api/v1/overview"), timeout=30) as answer:
-        assert answer.status == 200
+    with urllib.request.urlopen(demo.at("/api/v1/overview"), timeout=30) as response:
+        assert response.status == 200
     status = Path(f"/proc/{demo.process.pid}/status").read_text()
     resident = int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
     record_property("resident bytes", resident)

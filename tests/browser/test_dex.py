@@ -23,8 +23,8 @@ def built() -> None:
 
 @pytest.fixture
 def behind(tmp_path: Path) -> Iterator[Behind]:
-    with support.behind(tmp_path) as found:
-        yield found
+    with support.behind(tmp_path) as behind_dex:
+        yield behind_dex
 
 
 def with_password(page: Page) -> None:

@@ -193,10 +193,10 @@ def test_every_empty_state_is_told_without_a_serious_accessibility_fault(
     still = DashboardSettings(port=0, reload_seconds=0.0, poll_seconds=3600)
     with support.served(support.app_on(source, still, now_seconds=END)) as address:
         page = open_page(f"{address}/enforcement", theme=theme)
-        for gathering, words in STATES.values():
+        for gathering, phrase in STATES.values():
             now[0] = replace(Snapshot.empty(), gathering=gathering)
             page.reload()
-            expect(page.locator("#page .empty")).to_contain_text(words)
+            expect(page.locator("#page .empty")).to_contain_text(phrase)
             assert serious(page, axe) == []
 
 

@@ -29,16 +29,16 @@ def inside(page: Page, selector: str) -> bool:
     return box["y"] >= 0 and box["y"] + box["height"] <= LAPTOP["height"] and page.evaluate("scrollY") == 0
 
 
-@pytest.mark.parametrize("path", [one.path for one in pages.ALL])
+@pytest.mark.parametrize("path", [entry.path for entry in pages.ALL])
 def test_a_page_says_few_figures_on_first_sight_and_no_sentence_has_more_than_three(
     open_page: Open, address: str, path: str
 ) -> None:
     page = settled(open_page(f"{address}/{path}", size=LAPTOP))
     expect(page.locator("main .skeleton")).to_have_count(0)
-    said = first_sight.sayings(page)
+    sayings = first_sight.sayings(page)
     most = first_sight.MOST_FIGURES if path else first_sight.MOST_OF_HOME
-    assert sum(one["count"] for one in said) <= most, said
-    assert [one for one in said if one["count"] > first_sight.MOST_OF_A_SENTENCE] == []
+    assert sum(entry["count"] for entry in sayings) <= most, sayings
+    assert [entry for entry in sayings if entry["count"] > first_sight.MOST_OF_A_SENTENCE] == []
 
 
 def test_the_first_screen_of_home_has_the_three_cards_whole_and_the_day_below_them(
@@ -55,13 +55,13 @@ def test_the_first_button_of_a_card_opens_the_list_whose_first_row_the_card_name
     open_page: Open, address: str, name: str
 ) -> None:
     page = settled(open_page(address, size=LAPTOP))
-    named = page.locator(f"#card-{name} .card-line strong").inner_text()
+    subject_name = page.locator(f"#card-{name} .card-line strong").inner_text()
     page.locator(f"#way-{name}").click()
     settled(page)
     row = page.locator(".ag-center-cols-container [row-index='0'], .ag-pinned-left-cols-container [row-index='0']")
     subject = row.locator("[col-id=workload]").first
-    expect(subject.locator("[data-part=workload]")).to_have_text(named.partition("/")[2])
-    expect(subject.locator("[data-part=namespace]")).to_have_text(named.partition("/")[0])
+    expect(subject.locator("[data-part=workload]")).to_have_text(subject_name.partition("/")[2])
+    expect(subject.locator("[data-part=namespace]")).to_have_text(subject_name.partition("/")[0])
 
 
 def test_a_list_of_risks_begins_with_the_worst() -> None:
@@ -78,11 +78,11 @@ def test_to_do_shows_ten_rows_high_up_with_nothing_cut_off_and_no_row_moves_when
     first = rows.first.bounding_box()
     assert frame is not None and first is not None
     assert first["y"] - TOP_BAR <= 200
-    whole = [
+    visible_rows = [
         box for box in (row.bounding_box() for row in rows.all())
         if box and box["y"] + box["height"] <= frame["y"] + frame["height"]
     ]  # fmt: skip
-    assert len(whole) >= 10
+    assert len(visible_rows) >= 10
     for column in COLUMNS:
         head = page.locator(f".ag-header-cell[col-id={column}]").bounding_box()
         assert head is not None and head["x"] + head["width"] <= frame["x"] + frame["width"], column

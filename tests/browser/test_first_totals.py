@@ -19,8 +19,8 @@ from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
 from tests.browser.conftest import Open
 from tests.browser.test_pages import api, settled
-from tests.consistency.settings import SETTINGS, Scene, scene
-from tests.consistency.test_headline import UNITS, said
+from tests.consistency.settings import SETTINGS, Scene, analysed_cluster
+from tests.consistency.test_headline import UNITS, amounts_under
 from tests.support import dashboard as support
 from tests.support.command_line import cotenant as command
 from tests.support.extent import full
@@ -36,12 +36,12 @@ TWO_SIDES = ("frees", "raises")
 
 @pytest.fixture(scope="module", params=[*SHOWN, *full(*FURTHER)])
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return scene(BY_NAME[request.param], tmp_path_factory.mktemp("totals"))
+    return analysed_cluster(BY_NAME[request.param], tmp_path_factory.mktemp("totals"))
 
 
 @pytest.fixture(scope="module")
 def url(shown: Scene) -> Iterator[str]:
-    """A dashboard of this scene's store behind a real server."""
+    """A dashboard of this cluster's store behind a real server."""
     clock = FixedClock(shown.end_seconds)
     context = DashboardContext(kubectl_command, manifest, prices=shown.settings.recommender.prices)
     with support.served(create_app(StoreSource(shown.store, support.QUICK), support.QUICK, clock, context)) as address:
@@ -77,11 +77,11 @@ def sides(rows: list[dict[str, Any]], step: str, money: tuple[str, str]) -> tupl
     return totals[0], totals[1]
 
 
-def amounts(words: str) -> tuple[float, float]:
+def amounts(text: str) -> tuple[float, float]:
     """Cores and GiB of a tile such as "90.1 cores · 120 GiB"."""
-    cores = re.search(r"([\d,.]+) (m|cores?)\b", words)
-    size = re.search(r"([\d,.]+) ([KMGT]?i?B)\b", words)
-    assert cores and size, words
+    cores = re.search(r"([\d,.]+) (m|cores?)\b", text)
+    size = re.search(r"([\d,.]+) ([KMGT]?i?B)\b", text)
+    assert cores and size, text
     factor = 0.001 if cores[2] == "m" else 1.0
     return factor * float(cores[1].replace(",", "")), float(size[1].replace(",", "")) * UNITS[size[2]] / GIB
 
@@ -116,7 +116,10 @@ def test_the_totals_on_the_screen_are_those_of_the_list_the_bar_rest_and_the_com
             assert ours == pytest.approx(theirs)
         for sentence in on_screen[when]:
             for word, side in zip(TWO_SIDES, want, strict=True):
-                assert said(sentence, word, shown.currency) == pytest.approx(tuple(side), rel=0.006), (when, sentence)
+                assert amounts_under(sentence, word, shown.currency) == pytest.approx(tuple(side), rel=0.006), (
+                    when,
+                    sentence,
+                )
 
     # What can be lent is of all nodes, whatever namespaces are chosen: the sum of the nodes' amounts for batch.
     nodes = api(page, f"{url}/api/v1/nodes?limit=5000")["rows"]

@@ -28,18 +28,18 @@ pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.xdist_group("
 def test_a_measure_is_shown_with_its_week_and_the_command_that_uses_it(
     open_page: Open, axe: str, tmp_path: Path
 ) -> None:
-    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
-        assert scene.server is not None
-        ref = next(workload for workload in scene.workloads if workload.kind == "Deployment")
-        api = embedded_api(scene.server)
+    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as cluster:
+        assert cluster.server is not None
+        ref = next(workload for workload in cluster.workloads if workload.kind == "Deployment")
+        api = embedded_api(cluster.server)
         slo_objects.serve(api)
         slo_objects.create(api, slo_objects.sloth(ref.namespace, "promise", slo_objects.events(*own_selectors(ref))))
         # Requests fail from an hour before the dashboard's time on.
-        with Server(requests_around(ref, scene.end_seconds - 3600, tmp_path)) as prometheus:
-            source = msgspec.structs.replace(scene.settings.profiler.prometheus, url=prometheus.url)
-            profiler = msgspec.structs.replace(scene.settings.profiler, prometheus=source)
-            settings = msgspec.structs.replace(scene.settings, profiler=profiler)
-            with acting.served(scene, guards=guard_finder(door_of(scene.settings), settings)) as address:
+        with Server(requests_around(ref, cluster.end_seconds - 3600, tmp_path)) as prometheus:
+            source = msgspec.structs.replace(cluster.settings.profiler.prometheus, url=prometheus.url)
+            profiler = msgspec.structs.replace(cluster.settings.profiler, prometheus=source)
+            settings = msgspec.structs.replace(cluster.settings, profiler=profiler)
+            with acting.served(cluster, guards=guard_finder(door_of(cluster.settings), settings)) as address:
                 page = open_page(f"{address}/workload/{ref.namespace}/{ref.kind}/{ref.name}")
                 panel = page.locator(".panel", has=page.get_by_role("heading", name="Guards", exact=True))
                 panel.get_by_role("button", name="Look for guards").click(timeout=WAIT)

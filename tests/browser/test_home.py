@@ -22,9 +22,9 @@ from tests.support.hands import Hands
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
-def test_the_overview_says_what_the_document_says(open_page: Open, address: str, made: Results) -> None:
+def test_the_overview_says_what_the_document_says(open_page: Open, address: str, demo_results: Results) -> None:
     page = settled(open_page(address))
-    overview = made.store.read_document("overview", Overview)
+    overview = demo_results.store.read_document("overview", Overview)
     assert overview is not None
     expect(page.locator(".stats.six .stat-label")).to_have_text(
         [
@@ -61,10 +61,12 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
 
 
 def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(
-    open_page: Open, address: str, made: Results
+    open_page: Open, address: str, demo_results: Results
 ) -> None:
     page = settled(open_page(address))
-    home = overview_page(View(StoreSource(made.store, QUICK), QUICK, lambda: float(made.end_seconds)), "")
+    home = overview_page(
+        View(StoreSource(demo_results.store, QUICK), QUICK, lambda: float(demo_results.end_seconds)), ""
+    )
     assert home is not None
     for question in answers.questions(home):
         unfold(page)
@@ -80,7 +82,7 @@ def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(
 def test_what_a_risk_of_one_percent_would_lend_is_answered_on_home_and_by_mouse_and_by_keys_in_a_few_acts(
     open_page: Open, address: str
 ) -> None:
-    """The replay of the scene lends 30 cores at 1 %, and 40 at the next risk (`tests.support.dashboard.replayed`)."""
+    """The replay of the demo lends 30 cores at 1 %, and 40 at the next risk (`tests.support.dashboard.replayed`)."""
     page, most = settled(open_page(address)), 5
     expect(page.locator("#home-try")).to_contain_text("at a risk of 1 %")
     expect(page.locator("#home-try .stats")).to_contain_text("30 cores")

@@ -145,9 +145,9 @@ def test_filters_of_a_list_unfold_on_a_telephone_and_filter(
     warnings.click()
     expect(page).to_have_url(re.compile("severity=warning"))
     expect(filters.locator(".facet-link.chosen")).to_contain_text("warning")
-    answer = api(page, f"{address}/api/v1/findings?severity=warning")
-    assert 0 < answer["total"] < answer["of"]
-    expect(page.locator("#count-findings")).to_have_text(f"{answer['total']} of {answer['of']} findings")
+    document = api(page, f"{address}/api/v1/findings?severity=warning")
+    assert 0 < document["total"] < document["of"]
+    expect(page.locator("#count-findings")).to_have_text(f"{document['total']} of {document['of']} findings")
     wait_for_column(page, "severity", "t === 'warning'")
     assert off_telephone(page) == []
     fold.click()

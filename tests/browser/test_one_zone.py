@@ -34,16 +34,18 @@ def test_no_text_of_a_page_says_utc_while_others_say_the_browser_s_zone(
 
 
 def test_the_lead_and_the_chip_of_the_data_name_the_newest_sample_in_that_zone(
-    open_page: Open, address: str, made: Results
+    open_page: Open, address: str, demo_results: Results
 ) -> None:
     page = settled(open_page(address))
-    overview = made.store.read_document("overview", Overview)
+    overview = demo_results.store.read_document("overview", Overview)
     assert overview is not None
     utc = datetime.fromtimestamp(overview.time_seconds, UTC).strftime("%a %d %b %H:%M UTC")
     expect(page.locator(".lead")).to_contain_text(f"until {utc}.")
     switched(page)
     # Tokyo is nine hours ahead of UTC all year.
-    there = datetime.fromtimestamp(overview.time_seconds + TOKYO_HOURS * 3600, UTC).strftime("%a %d %b %H:%M GMT+9")
-    expect(page.locator(".lead")).to_contain_text(f"until {there}.")
+    tokyo_time = datetime.fromtimestamp(overview.time_seconds + TOKYO_HOURS * 3600, UTC).strftime(
+        "%a %d %b %H:%M GMT+9"
+    )
+    expect(page.locator(".lead")).to_contain_text(f"until {tokyo_time}.")
     page.reload()  # the browser keeps the choice, and what is drawn anew follows it
-    expect(page.locator(".lead")).to_contain_text(f"until {there}.")
+    expect(page.locator(".lead")).to_contain_text(f"until {tokyo_time}.")

@@ -166,15 +166,17 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
     expect(reasons.get_by_role("list", name="More Reason filter")).to_be_visible()
     page.locator(".facet-link", has_text="warning").click()
     page.wait_for_url(re.compile("severity=warning"))
-    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&{WASTE_FIRST}")
-    expect(page.locator("#count-recommendations")).to_have_text(f"{answer['total']} of {answer['of']} recommendations")
+    document = api(page, f"{address}/api/v1/recommendations?severity=warning&{WASTE_FIRST}")
+    expect(page.locator("#count-recommendations")).to_have_text(
+        f"{document['total']} of {document['of']} recommendations"
+    )
     wait_for_column(page, "severity", "t === 'warning'")
     texts = column(page, "workload")
-    assert texts == [row["workload"] for row in answer["rows"]][: len(texts)]
+    assert texts == [row["workload"] for row in document["rows"]][: len(texts)]
     saved = csv.DictReader(io.StringIO(export_of(page, "recommendations")))
-    assert [row["workload"] for row in saved] == [row["workload"] for row in answer["rows"]]
+    assert [row["workload"] for row in saved] == [row["workload"] for row in document["rows"]]
     # What falls after all steps, shown with three digits.
-    falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in answer["rows"]) / 1000
+    falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in document["rows"]) / 1000
     expect(page.locator("#total-all-steps .total-value")).to_contain_text("frees")
     shown = re.match(r"frees ([\d.,]+) cores", page.locator("#total-all-steps .total-value").text_content() or "")
     assert shown is not None and float(shown[1].replace(",", "")) == pytest.approx(falls, rel=0.005)
@@ -250,14 +252,16 @@ def test_an_unknown_filter_is_named_not_ignored(open_page: Open, address: str) -
 
 
 @pytest.mark.parametrize("cpu_slowdown", [1, *full(4)])
-def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, address: str, made: Results) -> None:
+def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(
+    open_page: Open, address: str, demo_results: Results
+) -> None:
     page = settled(open_page(f"{address}/recommendations?severity=critical"))
     row = api(page, f"{address}/api/v1/recommendations?severity=critical&{WASTE_FIRST}")["rows"][0]
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text(f"{row['namespace']} / {row['workload']} / {row['container']}")
     page.wait_for_url(re.compile("open="))
-    recommendation = StoreSource(made.store, support.QUICK).explain(
+    recommendation = StoreSource(demo_results.store, support.QUICK).explain(
         row["namespace"], row["kind"], row["workload"], row["container"]
     )
     assert recommendation is not None
@@ -409,7 +413,7 @@ def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp
 
 @pytest.mark.soak
 def test_dash_s_own_bundle_stands_in_for_the_small_one(
-    open_page: Open, made: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_page: Open, demo_results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import shutil
 
@@ -418,7 +422,7 @@ def test_dash_s_own_bundle_stands_in_for_the_small_one(
     assets = tmp_path / "assets"
     shutil.copytree(cotenant.dashboard.app.ASSETS, assets, ignore=shutil.ignore_patterns("plotly-cartesian*"))
     monkeypatch.setattr(cotenant.dashboard.app, "ASSETS", assets)
-    with support.served(support.app_of(made)) as address:
+    with support.served(support.app_of(demo_results)) as address:
         page = settled(open_page(address))
         assert "plotly-cartesian" not in page.content()
         unfold(page)

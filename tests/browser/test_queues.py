@@ -26,10 +26,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_tree_is_read_at_1366_pixels_and_by_keyboard(
-    open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
+    open_page: Open, demo_results: Results, axe: str, theme: str, tmp_path: Path
 ) -> None:
     queues = FixedQueues(past=PAST)
-    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=DashboardContext(queues=queues))
+    app = create_app(
+        StoreSource(demo_results.store, support.QUICK), support.QUICK, context=DashboardContext(queues=queues)
+    )
     with support.served(app) as address:
         page = settled(open_page(f"{address}/queues", theme=theme, size={"width": 1366, "height": 768}))
         expect(page.locator("#quota-figure")).to_contain_text("shop")

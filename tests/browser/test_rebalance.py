@@ -29,10 +29,10 @@ ROUND = (("rebalance-mark", "data"), ("tick", "n_intervals"))
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
-    open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
+    open_page: Open, demo_results: Results, axe: str, theme: str, tmp_path: Path
 ) -> None:
     context = DashboardContext(moves=FixedMoves(), current_user=lambda: APPROVER)
-    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=context)
+    app = create_app(StoreSource(demo_results.store, support.QUICK), support.QUICK, context=context)
     with support.served(app) as address:
         page = settled(open_page(f"{address}/rebalance", theme=theme, size=SIZE))
         expect(page.get_by_role("img", name="CPU now: 1 of 3 above their threshold")).to_be_visible()
@@ -48,42 +48,44 @@ def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
 
 
 def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_other(
-    open_page: Open, made: Results, tmp_path: Path
+    open_page: Open, demo_results: Results, tmp_path: Path
 ) -> None:
-    with moves.embedded(tmp_path) as scene:
-        context = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
-        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, context)
+    with moves.embedded(tmp_path) as cluster:
+        context = DashboardContext(moves=cluster.service(), current_user=lambda: APPROVER)
+        app = create_app(StoreSource(demo_results.store, support.QUICK), support.QUICK, cluster.clock, context)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))
             redraw_always(page, *ROUND)
             page.get_by_role("button", name="Approve all 2").click()
             confirm = page.get_by_role("button", name="Make 2 jobs")
             expect(confirm).to_be_focused()
-            assert (scene.jobs(), scene.rows()) == ([], []), "so far a dry run"
+            assert (cluster.jobs(), cluster.rows()) == ([], []), "so far a dry run"
             page.get_by_label("Reason (for later readers)").fill("sale tonight")
             confirm.click()
             expect(page.locator("#moves-done")).to_contain_text("Made 2 jobs.")
             jobs = page.get_by_role("table", name="Jobs").locator("tbody tr")
             expect(jobs).to_have_count(2)
-            running, waiting = (job["spec"]["podRef"]["name"] for job in scene.jobs())
-            scene.say(scene.jobs()[0]["metadata"]["name"], "Running", status="Evicting")
-            scene.clock.seconds += 60  # the service reads again
+            running, waiting = (job["spec"]["podRef"]["name"] for job in cluster.jobs())
+            cluster.say(cluster.jobs()[0]["metadata"]["name"], "Running", status="Evicting")
+            cluster.clock.seconds += 60  # the service reads again
             expect(jobs.filter(has_text=running)).to_contain_text("Evicting")
             page.get_by_role("button", name=f"Withdraw the move of shop/{waiting}").click()
             expect(page.locator("#moves-done")).to_contain_text(f"Withdrew the move of shop/{waiting}")
             expect(jobs).to_have_count(1)
             expect(page.get_by_role("table", name="Who did what")).to_contain_text("sale tonight")
-        events = [event for event, _, _ in scene.events()]
+        events = [event for event, _, _ in cluster.events()]
         assert events == ["move-asked", "move-approved"] * 2 + ["move-asked", "move-withdrawn"]
 
 
-def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Results, tmp_path: Path, axe: str) -> None:
-    with moves.embedded(tmp_path) as scene:
+def test_a_person_empties_a_node_and_gives_it_back(
+    open_page: Open, demo_results: Results, tmp_path: Path, axe: str
+) -> None:
+    with moves.embedded(tmp_path) as cluster:
         # the hot node carries all that is used, the cold one is under-used and empty
         args = {"lowThresholds": {"cpu": 35, "memory": 50}, "highThresholds": {"cpu": 100, "memory": 100}}
-        scene.configure({"name": "HighNodeLoad", "args": args})
-        context = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
-        app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, context)
+        cluster.configure({"name": "HighNodeLoad", "args": args})
+        context = DashboardContext(moves=cluster.service(), current_user=lambda: APPROVER)
+        app = create_app(StoreSource(demo_results.store, support.QUICK), support.QUICK, cluster.clock, context)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))
             page.get_by_role("link", name="Empty", exact=True).click()
@@ -95,12 +97,12 @@ def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Result
             page.get_by_role("button", name=f"Empty: {moves.COLD}").click()
             confirm = page.get_by_role("button", name="Taint 1 node")
             expect(confirm).to_be_focused()
-            assert scene.rows() == [], "so far a dry run"
+            assert cluster.rows() == [], "so far a dry run"
             confirm.click()
             expect(page.locator("#moves-done")).to_contain_text("Tainted 1 node.")
             expect(table).to_contain_text("a person")
             page.get_by_role("button", name=f"Remove the emptying taint of node {moves.COLD}").click()
             expect(page.locator("#moves-done")).to_contain_text(f"Removed the emptying taint of node {moves.COLD}")
             expect(table).not_to_contain_text("a person")
-        events = [event for event, _, _ in scene.events()]
+        events = [event for event, _, _ in cluster.events()]
         assert events == ["emptying-asked", "emptying-approved", "emptying-asked", "emptying-withdrawn"]

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    found = recommendation()
+    proposal = recommendation()
     rows = [row(), row("calm", severity="good"), row("later", severity="warning"), row("thin", severity="unknown")]
     text = report(
-        contents(*rows, recommendations={found.container: found}, overview=overview("<script>fail()</script>"))
+        contents(*rows, recommendations={proposal.container: proposal}, overview=overview("<script>fail()</script>"))
     )
     (tmp_path / "report.html").write_text(text, encoding="utf-8")
     return (tmp_path / "report.html").as_uri()

@@ -137,36 +137,36 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
     assert [row.event for row in ledger.entries()] == ["plan-asked", "plan-approved"]
 
 
-def there(first: int, after: int, name: str, **changed: Any) -> dict[str, Any]:
+def predicted_peak(first: int, after: int, name: str, **changed: Any) -> dict[str, Any]:
     """A predicted peak of the cluster's day: half hours from noon on."""
-    made = row(name, first, after, 4, **changed)
+    peak = row(name, first, after, 4, **changed)
     moved = SIX - 6 * HOUR - DAY
-    return made | {key: int(made[key] + moved) for key in ("start", "end", "path_start") if made[key] is not None}
+    return peak | {key: int(peak[key] + moved) for key in ("start", "end", "path_start") if peak[key] is not None}
 
 
 @pytest.fixture
-def acting(tmp_path: Path, made: Results) -> Iterator[tuple[Scene, str]]:
+def acting(tmp_path: Path, demo_results: Results) -> Iterator[tuple[Scene, str]]:
     """Plans in every phase beside predicted peaks, on the embedded API server; the address of its dashboard."""
     rows = [
-        there(12, 16, "web", namespace="shop"),
-        there(30, 44, "index", reason="no-skill"),
-        there(14, 20, "checkout"),
+        predicted_peak(12, 16, "web", namespace="shop"),
+        predicted_peak(30, 44, "index", reason="no-skill"),
+        predicted_peak(14, 20, "checkout"),
     ]
-    source = planned(StoreSource(made.store, support.QUICK), rows)
-    with plans.embedded(tmp_path) as found:
-        filled(found)
-        with found.served(source) as url:
-            yield found, url
+    source = planned(StoreSource(demo_results.store, support.QUICK), rows)
+    with plans.embedded(tmp_path) as cluster:
+        filled(cluster)
+        with cluster.served(source) as url:
+            yield cluster, url
 
 
-def filled(found: Scene) -> None:
+def filled(cluster: Scene) -> None:
     """A plan that waits for somebody, and one in each other state."""
     expected = {"hitRatio": 0.84, "occurrences": 7, "idleCoreHours": 0.6, "missedPods": 0.1, "cost": 0.2}
     waits = condition("Approved", "Waiting for approval.", reason="Waiting")
-    found.plan("deployment-web", source="Forecast", status={"conditions": [waits], "expected": expected})
+    cluster.plan("deployment-web", source="Forecast", status={"conditions": [waits], "expected": expected})
     daily = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
     yes = {"decision": "Approved", "by": "bob"}
-    found.plan(
+    cluster.plan(
         "daily", source="Recurring", recurring=daily, approval=yes, owner=owner("api"), status={"phase": "Approved"}
     )
     early = window(SIX - 7 * HOUR, 4)
@@ -174,10 +174,16 @@ def filled(found: Scene) -> None:
         {"name": "held-0", "nodeName": "n1", "phase": "Succeeded", "usedBy": "shop/<img src=x onerror=alert(1)>"},
         {"name": "held-1", "nodeName": "n1", "phase": "Available"},
     ]
-    held = {"phase": "Held", "window": early, "reserveAt": moment(SIX - 8 * HOUR), "reservations": units, "count": 2}
-    found.plan("held", owner=owner("rank"), window=early, status=held)
-    over = condition("Reserved", "cpu: 71.0 % of the cluster would be held by plans, 10 % is allowed.")
-    found.plan("failed", owner=owner("feed"), status={"phase": "Failed", "conditions": [over]})
+    held_status = {
+        "phase": "Held",
+        "window": early,
+        "reserveAt": moment(SIX - 8 * HOUR),
+        "reservations": units,
+        "count": 2,
+    }
+    cluster.plan("held", owner=owner("rank"), window=early, status=held_status)
+    over = condition("Reserved", "cpu: 71.0 % of the cluster would be held_status by plans, 10 % is allowed.")
+    cluster.plan("failed", owner=owner("feed"), status={"phase": "Failed", "conditions": [over]})
 
 
 def owner(name: str) -> dict[str, str]:
@@ -197,7 +203,7 @@ def at_plans(page: Page) -> Page:
 def test_a_first_visit_by_keys_alone_approves_a_plan_in_five_keys(
     open_page: Open, acting: tuple[Scene, str], record_property: Callable[[str, object], None]
 ) -> None:
-    found, url = acting
+    cluster, url = acting
     page = open_page(url)
     expect(page.locator("h1")).to_be_visible()
     hand = Hand(page)
@@ -214,8 +220,8 @@ def test_a_first_visit_by_keys_alone_approves_a_plan_in_five_keys(
     record_property("keys pressed", hand.actions)
     # g v leads to the plans; Preview, Approve, and Enter on what asks once more.
     assert hand.actions <= MOST_ACTIONS
-    assert found.spec("deployment-web")["approval"]["scope"] == "Once"
-    assert found.spec("deployment-web")["approval"]["by"] == "administrator"  # of the API server's users
+    assert cluster.spec("deployment-web")["approval"]["scope"] == "Once"
+    assert cluster.spec("deployment-web")["approval"]["by"] == "administrator"  # of the API server's users
 
 
 NARROW: Final = {"width": 1366, "height": 768}
@@ -233,7 +239,7 @@ COVERED: Final = """() => {
 def test_what_an_act_answered_covers_no_button_and_goes_without_a_call_of_its_own(
     open_page: Open, acting: tuple[Scene, str]
 ) -> None:
-    found, url = acting
+    cluster, url = acting
     page = at_plans(open_page(f"{url}/reservations", size=NARROW))
     page.get_by_role("button", name="Approve", exact=True).click()
     page.get_by_role("button", name="Approve now", exact=True).click()
@@ -244,7 +250,7 @@ def test_what_an_act_answered_covers_no_button_and_goes_without_a_call_of_its_ow
     looks: list[str] = []
     page.on("request", lambda it: looks.append(it.post_data or "") if LOOK in (it.post_data or "") else None)
     with page.expect_request(lambda it: LOOK in (it.post_data or "")):
-        found.clock.seconds += plan_acts.AFTER_SECONDS
+        cluster.clock.seconds += plan_acts.AFTER_SECONDS
     expect(page.locator("#plan-done")).to_have_count(0)
     # Every look asks once: as many calls as different counts of ticks.
     counts = [re.findall(r'"id":"plans-tick","property":"n_intervals","value":(\d+)', body)[0] for body in looks]
@@ -288,7 +294,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
 
 @pytest.mark.soak
 def test_what_is_typed_is_checked_in_words_and_an_edit_is_kept(open_page: Open, acting: tuple[Scene, str]) -> None:
-    found, url = acting
+    cluster, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
     page.get_by_role("button", name="Edit", exact=True).click()
     edit = page.locator("#edit-fields")
@@ -301,7 +307,7 @@ def test_what_is_typed_is_checked_in_words_and_an_edit_is_kept(open_page: Open, 
     expect(page.locator("#plan-edit-preview")).to_contain_text("6 of 6 pods")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator("#plan-done")).to_have_text("Changed plan shop/deployment-web.")
-    spec = found.spec("deployment-web")
+    spec = cluster.spec("deployment-web")
     assert (spec["quantile"], spec["amount"]["count"]) == (0.95, 6)
 
 
@@ -335,7 +341,7 @@ def of_the_lines(request: Request) -> bool:
 def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     open_page: Open, acting: tuple[Scene, str]
 ) -> None:
-    found, url = acting
+    cluster, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
     redraw_always(page, ("cluster-away", "data"))
     page.keyboard.press("r")
@@ -345,7 +351,7 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     page.keyboard.type("sale is over")
     page.keyboard.press("Enter")
     expect(page.locator("#plan-done")).to_contain_text("Rejected plan shop/deployment-web")
-    assert found.spec("deployment-web")["approval"]["reason"] == "sale is over"
+    assert cluster.spec("deployment-web")["approval"]["reason"] == "sale is over"
     page.goto(f"{url}/reservations?open=shop/ReservationPlan/daily")
     at_plans(page)
     redraw_always(page, ("cluster-away", "data"))
@@ -355,13 +361,13 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     expect(page.locator("#plan-done")).to_contain_text(
         "Skipped the occurrence of plan shop/daily that begins Fri 26 Feb"
     )
-    assert found.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
+    assert cluster.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
 
 
 def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(
     open_page: Open, acting: tuple[Scene, str]
 ) -> None:
-    found, url = acting
+    cluster, url = acting
     page = at_plans(open_page(f"{url}/reservations"))
     page.keyboard.press("n")
     expect(page.locator("#new-fields").get_by_label("Workload", exact=True)).to_be_focused()
@@ -380,13 +386,13 @@ def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(
     page.get_by_role("button", name="Make the plan").click()
     expect(page.locator("#plan-done")).to_contain_text("Created plan shop/deployment-web-schedule.")
     expect(page.locator("#live-plans")).to_contain_text("deployment-web-schedule")
-    spec = found.spec("deployment-web-schedule")
+    spec = cluster.spec("deployment-web-schedule")
     assert spec["recurring"] == {"schedule": "0 18 * * 5", "timeZone": "Europe/Berlin", "duration": "2h"}
 
 
 @pytest.mark.soak
 def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, str]) -> None:
-    found, url = acting
+    cluster, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
     page.keyboard.press("y")
     page.get_by_label("Minimum share used, %").fill("80")
@@ -394,7 +400,7 @@ def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, s
     page.get_by_role("switch").click()
     page.get_by_role("button", name="Save the policy").click()
     expect(page.locator("#plan-done")).to_contain_text("now is approved within its limits")
-    assert found.spec("deployment-web")["policy"] == {
+    assert cluster.spec("deployment-web")["policy"] == {
         "autoApprove": True, "minimumHitRatio": 0.8, "maximumIdleCoreHours": 4,
     }  # fmt: skip
 
@@ -402,8 +408,8 @@ def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, s
 def test_what_an_owner_may_not_do_stands_there_disabled_and_says_why(
     open_page: Open, acting: tuple[Scene, str]
 ) -> None:
-    found, url = acting
-    found.who = person(Role.OWNER)
+    cluster, url = acting
+    cluster.who = person(Role.OWNER)
     page = at_plans(open_page(f"{url}/reservations"))
     buttons = page.locator("#plan-acts button")
     expect(buttons).to_have_count(6)

@@ -31,7 +31,7 @@ BEA = {"X-Forwarded-User": "bea", "X-Forwarded-Groups": "leads"}
 class House:
     """A dashboard behind a proxy that says who one is, and a workload of class LSR."""
 
-    scene: Scene
+    cluster: Scene
     url: str
     name: str
     open_page: Open
@@ -54,23 +54,25 @@ class House:
     @property
     def change(self) -> str:
         """The id of the one change."""
-        (change_status,) = self.scene.service().changes(Person("x"))
+        (change_status,) = self.cluster.service().changes(Person("x"))
         return change_status.change.id
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture
-def house(made: Prepared, tmp_path: Path, open_page: Open) -> Iterator[House]:
-    with acting.embedded(tmp_path, made) as scene:
-        ref = reserved(scene, scene.acceptable()[0])
-        door, clock = kubeconfig_door(scene.settings.kube), FixedClock(scene.end_seconds)
-        service = change_service_of(scene.settings, scene.store, door, clock)
-        with served(acting.app_of(scene, access=access.by_proxy("127.0.0.1/32", roles=ROLES), changes=service)) as url:
-            yield House(scene, url, reviewing.name_of(ref), open_page)
+def house(prepared_store: Prepared, tmp_path: Path, open_page: Open) -> Iterator[House]:
+    with acting.embedded(tmp_path, prepared_store) as cluster:
+        ref = reserved(cluster, cluster.acceptable()[0])
+        door, clock = kubeconfig_door(cluster.settings.kube), FixedClock(cluster.end_seconds)
+        service = change_service_of(cluster.settings, cluster.store, door, clock)
+        with served(
+            acting.app_of(cluster, access=access.by_proxy("127.0.0.1/32", roles=ROLES), changes=service)
+        ) as url:
+            yield House(cluster, url, reviewing.name_of(ref), open_page)
 
 
 def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: str) -> None:
@@ -84,7 +86,7 @@ def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: st
     second.get_by_role("button", name="Confirm", exact=True).click()
     expect(second.locator("#change-told")).to_contain_text("Confirmed by the second person", timeout=60_000)
     expect(second.locator("#change-told")).to_contain_text("Roll back")
-    assert [s.state.value for s in house.scene.service().changes(Person("x"))] == ["applied"]
+    assert [s.state.value for s in house.cluster.service().changes(Person("x"))] == ["applied"]
 
 
 @pytest.mark.soak
@@ -93,4 +95,4 @@ def test_the_second_person_declines_and_nothing_was_done(house: House) -> None:
     page = house.page(BEA, f"changes?open={house.change}")
     page.get_by_role("button", name="Decline", exact=True).click()
     expect(page.locator("#change-told")).to_contain_text("declined by bea", timeout=60_000)
-    assert [s.state.value for s in house.scene.service().changes(Person("x"))] == ["cancelled"]
+    assert [s.state.value for s in house.cluster.service().changes(Person("x"))] == ["cancelled"]

@@ -66,12 +66,12 @@ def cells(page: Page, name: str) -> list[str]:
     return list(page.wait_for_function(shown, arg=name).json_value())
 
 
-def wait_for_cells(page: Page, name: str, wanted: list[str]) -> None:
+def wait_for_cells(page: Page, name: str, expected: list[str]) -> None:
     """Until a column shows these texts from the top: a grid may load its rows once more."""
     shown = (
         f"([name, wanted]) => {{ const t = ({TEXTS})(name); return t.length && t.every((x, i) => x === wanted[i]); }}"
     )
-    page.wait_for_function(shown, arg=[name, wanted])
+    page.wait_for_function(shown, arg=[name, expected])
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -147,20 +147,20 @@ def test_the_switch_is_in_the_url_and_survives_reload_and_back(open_page: Open, 
     expect(page.locator("#story-resource input:checked")).to_have_value("memory")
 
 
-def test_the_portrait_says_what_the_store_says(open_page: Open, address: str, made: Results) -> None:
+def test_the_portrait_says_what_the_store_says(open_page: Open, address: str, demo_results: Results) -> None:
     page = drawn(open_page(address + CHECKOUT))
-    answer: Any = page.request.get(f"{address}/api/v1/workloads/pay/Deployment/checkout").json()
-    for recommendation in answer["recommendations"]:
+    document: Any = page.request.get(f"{address}/api/v1/workloads/pay/Deployment/checkout").json()
+    for recommendation in document["recommendations"]:
         shown = page.locator("details.container", has=page.get_by_text(recommendation["container"]["container"]))
         for value in recommendation["values"]:
             expect(shown.first).to_contain_text(value["formula"])
-    kills = sum(event["event"] == "oom-kill" for event in answer["events"])
+    kills = sum(event["event"] == "oom-kill" for event in document["events"])
     assert kills
     expect(page.locator(".portrait-stats")).to_contain_text(f"{kills} OOM kill")
     expect(page.locator("#story-figure .yaxislayer-above, #story-figure .y2tick").first).to_be_attached()
     expect(page.locator("#story-figure")).to_contain_text("OOM kill")
     page.locator("details.more summary", has_text="Events as a table").click()
-    expect(page.locator("details.more tbody tr")).to_have_count(len(answer["events"]))
+    expect(page.locator("details.more tbody tr")).to_have_count(len(document["events"]))
     assert page.locator("#copy-patch").count() == page.locator("#copy-yaml").count() == 1
 
 

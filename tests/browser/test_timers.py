@@ -81,19 +81,24 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             (review_job, "CHUNK", 1), (policy_editor, "FIRST_SECONDS", 0.0),
         ):  # fmt: skip
             patched.setattr(module, name, value)
-        scene = open_.enter_context(acting.embedded(tmp_path_factory.mktemp("acting")))
+        acting_cluster = open_.enter_context(acting.embedded(tmp_path_factory.mktemp("acting")))
         planned = open_.enter_context(plans.embedded(tmp_path_factory.mktemp("plans")))
         policies = open_.enter_context(autopilot.embedded(tmp_path_factory.mktemp("autopilot")))
         cluster = open_.enter_context(DemoCluster(story, Settings(), tmp_path_factory.mktemp("cluster")))
-        given = {"plans": planned.service(), "autopilot": policies.service(), "steering": cluster.course}
-        yield open_.enter_context(acting.served(scene, lambda: ADMIN, **given))
+        services = {"plans": planned.service(), "autopilot": policies.service(), "steering": cluster.course}
+        yield open_.enter_context(acting.served(acting_cluster, lambda: ADMIN, **services))
 
 
 def timers_of(address: str) -> set[str]:
     """Ids of the timers that some callback of the application listens to."""
-    with urllib.request.urlopen(f"{address}/_dash-dependencies") as answer:
-        callbacks: list[dict[str, Any]] = json.load(answer)
-    return {one["id"] for each in callbacks for one in each["inputs"] if one["property"] == "n_intervals"}
+    with urllib.request.urlopen(f"{address}/_dash-dependencies") as response:
+        callbacks: list[dict[str, Any]] = json.load(response)
+    return {
+        dependency["id"]
+        for each in callbacks
+        for dependency in each["inputs"]
+        if dependency["property"] == "n_intervals"
+    }
 
 
 def test_each_timer_of_the_application_is_tried_below(address: str) -> None:
@@ -122,6 +127,6 @@ def test_no_tick_overtakes_the_answer_to_the_one_before_and_each_answer_is_drawn
     for tick in ticks:
         by_callback.setdefault((tick["id"], tick["to"]), []).append(tick)
     # Dash draws an answer unless the same callback was asked again before it came.
-    for asked in by_callback.values():
-        for before, after in itertools.pairwise(asked):
+    for callback_ticks in by_callback.values():
+        for before, after in itertools.pairwise(callback_ticks):
             assert before["until"] is not None and after["from"] >= before["until"], (timer, before, after)

@@ -45,16 +45,16 @@ def figure(page: Page, name: str) -> Any:
     return page.evaluate(script, name)
 
 
-def trace(found: Any, name: str) -> Any:
-    return next(t for t in found["data"] if t["name"] == name)
+def trace(figure: Any, name: str) -> Any:
+    return next(t for t in figure["data"] if t["name"] == name)
 
 
 @pytest.mark.soak
-def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, address: str, made: Results) -> None:
+def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, address: str, demo_results: Results) -> None:
     page = settled(open_page(address))
     unfold(page)
     before, heat = figure(page, "band-figure"), figure(page, "heat-figure")
-    overview = made.store.read_document("overview", Overview)
+    overview = demo_results.store.read_document("overview", Overview)
     assert overview is not None
     switched(page)
     after, turned = figure(page, "band-figure"), figure(page, "heat-figure")
@@ -84,11 +84,13 @@ def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, addre
     expect(page.locator(".stats.four time").first).to_contain_text("UTC")
 
 
-def test_a_chart_drawn_after_the_switch_is_in_the_chosen_units(open_page: Open, address: str, made: Results) -> None:
+def test_a_chart_drawn_after_the_switch_is_in_the_chosen_units(
+    open_page: Open, address: str, demo_results: Results
+) -> None:
     page = switched(settled(open_page(f"{address}/health")))
     page.goto(f"{address}/nodes/node-003")  # the browser keeps the choice
     expect(page.locator("#hours-memory .main-svg").first).to_be_visible()
-    hours = {r["resource"]: r for r in made.store.read_table(NODE_HISTORY, {"node": "node-003"}).rows()}
+    hours = {r["resource"]: r for r in demo_results.store.read_table(NODE_HISTORY, {"node": "node-003"}).rows()}
     page.wait_for_function(
         "document.querySelector('#hours-memory .js-plotly-plot')?.layout?.yaxis.title?.text === 'MiB'"
     )
@@ -99,12 +101,12 @@ def test_a_chart_drawn_after_the_switch_is_in_the_chosen_units(open_page: Open, 
 
 @pytest.mark.soak
 def test_a_workload_s_distribution_and_week_follow_and_its_export_stays_raw(
-    open_page: Open, address: str, made: Results
+    open_page: Open, address: str, demo_results: Results
 ) -> None:
     page = open_page(f"{address}/workloads")
-    row = max(made.store.read_table(WORKLOADS).rows(), key=lambda r: r["memory_max"] or 0)
+    row = max(demo_results.store.read_table(WORKLOADS).rows(), key=lambda r: r["memory_max"] or 0)
     where = {"kind": row["kind"], "workload": row["workload"], "resource": "memory"}
-    (portrait,) = made.store.read_table(portraits_of(row["namespace"]), where).rows()
+    (portrait,) = demo_results.store.read_table(portraits_of(row["namespace"]), where).rows()
     switched(settled(page))
     page.goto(f"{address}/workload/{row['namespace']}/{row['kind']}/{row['workload']}?show=memory")
     expect(page.locator("#spread-figure .main-svg").first).to_be_visible()
@@ -147,13 +149,13 @@ def rows_of(page: Page, name: str) -> list[list[str]]:
 
 
 def test_every_chart_can_be_read_as_a_table_in_the_units_that_are_shown(
-    open_page: Open, address: str, made: Results, axe: str
+    open_page: Open, address: str, demo_results: Results, axe: str
 ) -> None:
     page = settled(open_page(address))
     unfold(page)
     for summary in page.locator("details.as-table > summary").all():
         summary.press("Enter")  # by keyboard
-    overview = made.store.read_document("overview", Overview)
+    overview = demo_results.store.read_document("overview", Overview)
     assert overview is not None
     head, *rows = rows_of(page, "band-figure")
     usage, batch = head.index("Usage"), head.index("Batch could take")

@@ -30,66 +30,66 @@ QUERY = 'max(app_p99_seconds{namespace="$namespace",pod=~"$pods"})'
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
-def samples(workload: WorkloadRef, begun: int) -> dict[str, list[str]]:
+def samples(workload: WorkloadRef, begin_seconds: int) -> dict[str, list[str]]:
     """An hour before and an hour after the change, of a pod of each: 2 % and 40 % throttled, 80 and 150 ms."""
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for pod, start, throttled, p99, request in (
-        ("aaaaa", begun - SPAN, 0.02, 0.08, 1.0),
-        ("bbbbb", begun, 0.4, 0.15, 0.6),
+        ("aaaaa", begin_seconds - SPAN, 0.02, 0.08, 1.0),
+        ("bbbbb", begin_seconds, 0.4, 0.15, 0.6),
     ):
         labels = f'namespace="{workload.namespace}",pod="{workload.name}-7d4b-{pod}",container="app"'
         rates = {"cpu_usage_seconds": 0.5, "cpu_cfs_periods": 10.0, "cpu_cfs_throttled_periods": 10 * throttled}
         for t in range(start, start + SPAN + 1, 60):
             for name, rate in rates.items():
-                series = found.setdefault(f"container_{name} counter", [])
+                series = lines.setdefault(f"container_{name} counter", [])
                 series.append(f"container_{name}_total{{{labels}}} {rate * (t - start):.3f} {t}")
             if t > start:
-                found.setdefault("app_p99_seconds gauge", []).append(f"app_p99_seconds{{{labels}}} {p99} {t}")
+                lines.setdefault("app_p99_seconds gauge", []).append(f"app_p99_seconds{{{labels}}} {p99} {t}")
                 text = f'kube_pod_container_resource_requests{{{labels},resource="cpu"}} {request} {t}'
-                found.setdefault("kube_pod_container_resource_requests gauge", []).append(text)
-    return found
+                lines.setdefault("kube_pod_container_resource_requests gauge", []).append(text)
+    return lines
 
 
 @contextmanager
-def measured(folder: Path, workload: WorkloadRef, begun: int) -> Iterator[str]:
-    lines = [line for kind, texts in samples(workload, begun).items() for line in (f"# TYPE {kind}", *texts)]
+def measured(folder: Path, workload: WorkloadRef, start: int) -> Iterator[str]:
+    lines = [line for kind, texts in samples(workload, start).items() for line in (f"# TYPE {kind}", *texts)]
     (folder / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
     blocks_from(folder / "m.txt", folder / "data")
     with Server(folder / "data") as server:
         yield server.url
 
 
-def service(scene: acting.Scene, url: str, clock: TestClock) -> ClusterChangeService:
+def service(cluster: acting.Scene, url: str, clock: TestClock) -> ClusterChangeService:
     """A service that has a metric source, by which 20 % longer and 10 points more throttling are harm."""
-    settings = scene.settings
+    settings = cluster.settings
     prometheus = msgspec.structs.replace(settings.profiler.prometheus, url=url)
     profiler = msgspec.structs.replace(settings.profiler, prometheus=prometheus)
     actions = msgspec.structs.replace(settings.actions, latency_query=QUERY)
     return change_service_of(
-        msgspec.structs.replace(settings, profiler=profiler, actions=actions), scene.store, clock=clock
+        msgspec.structs.replace(settings, profiler=profiler, actions=actions), cluster.store, clock=clock
     )
 
 
 @pytest.mark.slow
 def test_a_regression_shows_usage_through_the_change_and_the_rule_it_broke(
-    made: acting.Prepared, tmp_path: Path, open_page: Open
+    prepared_store: acting.Prepared, tmp_path: Path, open_page: Open
 ) -> None:
-    with acting.embedded(tmp_path, made) as scene:
-        begun = scene.end_seconds - 12 * 3600
-        ref = next(workload_ref for workload_ref in scene.acceptable() if workload_ref.kind == "Deployment")
-        with measured(tmp_path, ref, begun) as url:
-            clock = TestClock(begun)
-            acts = service(scene, url, clock)
+    with acting.embedded(tmp_path, prepared_store) as cluster:
+        start = cluster.end_seconds - 12 * 3600
+        ref = next(workload_ref for workload_ref in cluster.acceptable() if workload_ref.kind == "Deployment")
+        with measured(tmp_path, ref, start) as url:
+            clock = TestClock(start)
+            acts = service(cluster, url, clock)
             (done,) = acts.accept(ADMIN, ChangeRequest((ref,)))
-            acting.settle_rollouts(scene)
-            clock.seconds = begun + SPAN
+            acting.settle_rollouts(cluster)
+            clock.seconds = start + SPAN
             (judged,) = acts.verify(ADMIN, [done.change.id])
         assert judged.state is ChangeState.REGRESSED
-        with acting.served(scene) as address:
+        with acting.served(cluster) as address:
             page = open_page(f"{address}/changes?open={done.change.id}")
             locator = page.locator("#change-told")
             rules = locator.get_by_role("table", name="Rules of the verdict")

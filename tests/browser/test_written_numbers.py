@@ -42,8 +42,8 @@ def values() -> list[float]:
     edges = [0, 0.001, 0.004, 0.4, 0.995, 0.999, 1, 9.994, 9.995, 9.999, 99.94, 99.95, 99.99, 999, 999.49, 1000, 1023]
     units = [part * unit for unit in (2**10, 2**20, GIB, 2**40) for part in (0.999, 1, 1.125, 10.25, 100.5, 1023.9)]
     sizes = [10 ** chance.uniform(-4, 13) for _ in range(400)]
-    found = [*halves, *edges, *units, *sizes, *map(round, sizes), *(round(size, 2) for size in sizes)]
-    return [signed for number in found for signed in (float(number), -float(number))]
+    numbers = [*halves, *edges, *units, *sizes, *map(round, sizes), *(round(size, 2) for size in sizes)]
+    return [signed for number in numbers for signed in (float(number), -float(number))]
 
 
 def written(page: Page, kind: str, numbers: Sequence[float | None]) -> list[str]:

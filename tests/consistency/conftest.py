@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.consistency.settings import ONE_BY_ONE, SETTINGS, Scene, scene
+from tests.consistency.settings import ONE_BY_ONE, SETTINGS, Scene, analysed_cluster
 
 
 @pytest.fixture(
@@ -28,4 +28,4 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     os.environ["TZ"] = request.param.zone
     time.tzset()
     request.addfinalizer(restore)
-    return scene(request.param, tmp_path_factory.mktemp("consistency"))
+    return analysed_cluster(request.param, tmp_path_factory.mktemp("consistency"))

@@ -79,18 +79,18 @@ class Living:
         async def ask() -> str:
             transport = httpx2.ASGITransport(app=self.api)
             async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-                answer = await client.get(f"/api/v1/{path}")
-            assert answer.status_code == 200, answer.text
-            return answer.text
+                response = await client.get(f"/api/v1/{path}")
+            assert response.status_code == 200, response.text
+            return response.text
 
         return run_coroutine(ask)
 
-    def tool(self, name: str, **given: Any) -> Any:
+    def tool(self, name: str, **arguments: Any) -> Any:
         """The document that a tool of language models answers with."""
 
         async def ask() -> Any:
             async with Client(server_of(self.api)) as client:
-                return document_of(await client.call_tool(name, given))
+                return document_of(await client.call_tool(name, arguments))
 
         return run_coroutine(ask)
 
@@ -99,14 +99,14 @@ class Living:
         """The words of a command that sizes the cluster, with a list of machine types."""
         return ("size", "--shapes", str(self.config.parent / "machines.csv"))
 
-    def printed(self, *words: str) -> Any:
+    def printed(self, *arguments: str) -> Any:
         """What a command prints as JSON."""
-        return json.loads(self.command(*words, "-o", "json").stdout)
+        return json.loads(self.command(*arguments, "-o", "json").stdout)
 
-    def command(self, *words: str) -> Any:
+    def command(self, *arguments: str) -> Any:
         """A command on this cluster; partial where the demo's API server lacks a kind of object."""
-        done = command("--config", str(self.config), *words, variables={"HOME": str(self.config.parent)})
-        assert done.returncode in (0, EXIT_PARTIAL), (words, done.stderr)
+        done = command("--config", str(self.config), *arguments, variables={"HOME": str(self.config.parent)})
+        assert done.returncode in (0, EXIT_PARTIAL), (arguments, done.stderr)
         return done
 
 
@@ -117,9 +117,9 @@ def until(what: str, done: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def document_of(answer: Any) -> Any:
+def document_of(response: Any) -> Any:
     """The document that a tool of language models answered with."""
-    (text, *_) = answer.content
+    (text, *_) = response.content
     assert isinstance(text, TextContent)
     return json.loads(text.text)
 
@@ -157,10 +157,10 @@ def act(living: Living) -> None:
     rows = living.store.read_table(RECOMMENDATIONS).rows()
     workloads = tuple(dict.fromkeys(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in rows))
     reviewed = context.changes.review(who, ChangeRequest(workloads))
-    plain = [one.workload for one in reviewed if not one.error and not one.blocked(())]
-    in_steps = [one.workload for one in reviewed if one.workload in plain and not one.no_ladder]
+    plain = [candidate.workload for candidate in reviewed if not candidate.error and not candidate.blocked(())]
+    in_steps = [candidate.workload for candidate in reviewed if candidate.workload in plain and not candidate.no_ladder]
     assert in_steps and len(plain) > 2, "no workload of this population can be changed in steps"
-    first, hidden, *_ = (one for one in plain if one != in_steps[0])
+    first, hidden, *_ = (candidate for candidate in plain if candidate != in_steps[0])
     context.changes.accept(who, ChangeRequest((first,), key="00000000"))
     context.changes.accept(who, ChangeRequest((in_steps[0],), key="00000001", ladder=True))
     context.changes.snooze(who, (hidden,), SNOOZED_DAYS, "after the sale")
@@ -200,6 +200,6 @@ def _play_plan(living: Living, plans: PlanService, workload: WorkloadRef) -> Non
     window = Span(begin, begin + 2 * HOUR_SECONDS)
     status = PlanStatus(PlanPhase.SCORED, window, begin - 900, 900, count=3, score=idle, history=(late,))
     items = living.cluster.server.state.items((OWN_GROUP.partition("/")[0], RESERVATION_PLANS))
-    (item,) = [one for (_, name), one in items if name == plan.name]
+    (item,) = [plan_object for (_, name), plan_object in items if name == plan.name]
     writer = LocalClient(living.cluster.server.api, "cotenant-manager")
     assert writer.told(item, status_body(status, plan.generation))

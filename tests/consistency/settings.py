@@ -125,7 +125,7 @@ class Scene:
         )
 
 
-def scene(setting: Setting, folder: Path) -> Scene:
+def analysed_cluster(setting: Setting, folder: Path) -> Scene:
     """Generate the cluster, once a run; analyse it under the setting, once a run too."""
     settings = msgspec.convert(_merged(LEAN, setting.document), Settings)
 
@@ -160,12 +160,12 @@ def _raw(target: Path, cluster: str) -> None:
         fill(Store(target.as_uri(), cluster), replace(SPEC, seed=SPEC.seed + 1), Silent())
         return
 
-    def made(folder: Path) -> None:
+    def fill_store(folder: Path) -> None:
         fill(Store(folder.as_uri(), CLUSTER), SPEC, Silent())
 
     if (target / CLUSTER).exists():
         shutil.rmtree(target / CLUSTER)
-    copy_template("consistency-raw", target, made)
+    copy_template("consistency-raw", target, fill_store)
 
 
 def _marked(nodes: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -179,8 +179,8 @@ def _marked(nodes: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*marked, *nodes[len(marked) :])
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    joined = dict(one)
-    for key, value in other.items():
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    joined = dict(first)
+    for key, value in second.items():
         joined[key] = _merged(joined[key], value) if isinstance(joined.get(key), Mapping) else value
     return joined

@@ -101,7 +101,7 @@ class Shown:
     columns: frozenset[str]
     about: tuple[tuple[str, ...], frozenset[tuple[str, ...]]] | None = None
 
-    def asked(self, rows: Iterable[Row]) -> list[Row]:
+    def matching(self, rows: Iterable[Row]) -> list[Row]:
         """Of the store's rows those that this answer is about."""
         if self.about is None:
             return list(rows)
@@ -111,15 +111,17 @@ class Shown:
 
 def shown_of(rows: Iterable[Row], names: tuple[str, ...] = (), values: Iterable[tuple[str, ...]] = ()) -> Shown:
     """An answer with all columns that any of its rows has."""
-    found = list(rows)
-    return Shown(found, frozenset().union(*map(frozenset, found)), (names, frozenset(values)) if names else None)
+    shown_rows = list(rows)
+    return Shown(
+        shown_rows, frozenset().union(*map(frozenset, shown_rows)), (names, frozenset(values)) if names else None
+    )
 
 
 @dataclass(frozen=True)
 class Surfaces:
     """Everything that can be asked under one setting; what several tables need is asked once."""
 
-    scene: Scene
+    cluster: Scene
     _kept: dict[str, list[Row]] = field(default_factory=dict, repr=False)
 
     def stored(self, schema: Schema) -> list[Row]:
@@ -130,39 +132,39 @@ class Surfaces:
 
     def _read(self, schema: Schema) -> list[Row]:
         if schema is not PORTRAITS:
-            return list(self.scene.store.read_table(schema).rows())
+            return list(self.cluster.store.read_table(schema).rows())
         spaces = sorted({row["namespace"] for row in self.stored(WORKLOADS)})
         return [row for space in spaces for row in self._read(portraits_of(space))]
 
     def may_read(self, schema: Schema, rows: Iterable[Row]) -> list[Row]:
         """Rows that the setting's person asks for and may read, by a rule of the test's own."""
-        asked = schema in (WORKLOADS, RECOMMENDATIONS)
-        if not asked and self.scene.setting.reads is None:
+        is_chosen = schema in (WORKLOADS, RECOMMENDATIONS)
+        if not is_chosen and self.cluster.setting.reads is None:
             return list(rows)
-        return [row for row in rows if not row.get("namespace") or self.scene.shows(row)]
+        return [row for row in rows if not row.get("namespace") or self.cluster.shows(row)]
 
     def chosen(self) -> list[Row]:
         """The first workloads that the person may read: their stories are asked for."""
-        return [row for row in self.stored(WORKLOADS) if self.scene.shows(row)][:MOST]
+        return [row for row in self.stored(WORKLOADS) if self.cluster.shows(row)][:MOST]
 
     # ---- REST and its exports, with the rights of the setting's person
 
     @cached_property
     def _view(self) -> View:
-        return self.scene.view
+        return self.cluster.view
 
     @cached_property
     def _api(self) -> Any:
-        context = DashboardContext(prices=self.scene.settings.recommender.prices)
-        return create_app(self._view.source, support.QUICK, FixedClock(self.scene.end_seconds), context)
+        context = DashboardContext(prices=self.cluster.settings.recommender.prices)
+        return create_app(self._view.source, support.QUICK, FixedClock(self.cluster.end_seconds), context)
 
     def _get(self, paths: list[str]) -> list[str]:
         async def ask() -> list[str]:
             transport = httpx2.ASGITransport(app=self._api)
             async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
                 answers = [await client.get(f"/api/v1/{path}") for path in paths]
-            assert [answer.text for answer in answers if answer.status_code >= 400] == []
-            return [answer.text for answer in answers]
+            assert [response.text for response in answers if response.status_code >= 400] == []
+            return [response.text for response in answers]
 
         return run_coroutine(ask)
 
@@ -183,15 +185,15 @@ class Surfaces:
 
     def _asked(self, schema: Schema) -> str:
         """Namespaces that the setting chooses, for tables that can be narrowed by them."""
-        chosen = [f"{part}&" for part in self.scene.setting.search.split("&") if part.startswith("ns=")]
+        chosen = [f"{part}&" for part in self.cluster.setting.search.split("&") if part.startswith("ns=")]
         return "".join(chosen) if schema in (WORKLOADS, RECOMMENDATIONS) else ""
 
     # ---- tools of a language model, which read the whole store
 
     @cached_property
     def _whole(self) -> Any:
-        source = StoreSource(self.scene.store, support.QUICK)
-        return create_app(source, support.QUICK, FixedClock(self.scene.end_seconds), DashboardContext())
+        source = StoreSource(self.cluster.store, support.QUICK)
+        return create_app(source, support.QUICK, FixedClock(self.cluster.end_seconds), DashboardContext())
 
     def mcp(self, schema: Schema) -> Iterable[Shown]:
         """The table's tool, piece by piece, and the tools whose documents hold its rows."""
@@ -204,7 +206,7 @@ class Surfaces:
         async def ask() -> list[Any]:
             async with Client(server_of(self._whole)) as client:
                 answers = [await client.call_tool(*_as_tool(path)) for path in paths]
-            return [document_of(answer) for answer in answers]
+            return [document_of(response) for response in answers]
 
         return run_coroutine(ask)
 
@@ -212,8 +214,8 @@ class Surfaces:
         rows: list[Row] = []
         async with Client(server_of(self._whole)) as client:
             while True:
-                answer = await client.call_tool(schema.name, {"limit": PIECE, "offset": len(rows)})
-                piece = document_of(answer)
+                response = await client.call_tool(schema.name, {"limit": PIECE, "offset": len(rows)})
+                piece = document_of(response)
                 rows += piece["rows"]
                 if len(rows) >= piece["total"] or not piece["rows"]:
                     return rows
@@ -223,23 +225,23 @@ class Surfaces:
     def cli(self, schema: Schema) -> Iterable[Shown]:
         """What the table's commands print as JSON; the other forms are compared for every schema in test_forms."""
         rows: list[Row] = []
-        for words in COMMANDS[schema.name]:
-            where = ("--store", self.scene.store.url, "--cluster", self.scene.setting.cluster, "-o", "json")
-            done = command(*words, *where, variables={"HOME": str(self.scene.folder)})
+        for arguments in COMMANDS[schema.name]:
+            where = ("--store", self.cluster.store.url, "--cluster", self.cluster.setting.cluster, "-o", "json")
+            done = command(*arguments, *where, variables={"HOME": str(self.cluster.folder)})
             assert done.returncode == 0, done.stderr
             rows += json.loads(done.stdout)
         yield shown_of(rows)
 
     def python(self, schema: Schema) -> Iterable[Shown]:
         """The DataFrame of a table, its columns by the store's names."""
-        opened = cotenant.open_store(self.scene.folder, self.scene.setting.cluster)
+        opened = cotenant.open_store(self.cluster.folder, self.cluster.setting.cluster)
         if schema is PORTRAITS:
             yield self._portraits(opened)
             return
         rows: list[Row] = []
         for resource in Resource if schema.name in BY_RESOURCE else (None,):
-            named = {} if resource is None else {"resource": resource.value}
-            frame = getattr(opened, schema.name)(**named)
+            arguments = {} if resource is None else {"resource": resource.value}
+            frame = getattr(opened, schema.name)(**arguments)
             back = {column_name(column, resource): column.name for column in schema.columns}
             rows += [{back[name]: cell for name, cell in row.items()} for row in frame.to_dict("records")]
         yield shown_of(rows)
@@ -300,17 +302,17 @@ Ask = Callable[[list[str]], list[Any]]
 
 def _stories(surfaces: Surfaces, ask: Ask, rows_of: Callable[[Any], Iterable[Row]]) -> Shown:
     keys = [tuple(str(row[name]) for name in WORKLOAD) for row in surfaces.chosen()]
-    told = ask([f"workloads/{'/'.join(key)}" for key in keys])
-    return shown_of((row for story in told for row in rows_of(story)), WORKLOAD, keys)
+    stories = ask([f"workloads/{'/'.join(key)}" for key in keys])
+    return shown_of((row for story in stories for row in rows_of(story)), WORKLOAD, keys)
 
 
 def _hours(surfaces: Surfaces, ask: Ask) -> Shown:
     names = [str(row["node"]) for row in surfaces.stored(NODES)]
-    told = ask([f"nodes/{name}/history" for name in names])
+    histories = ask([f"nodes/{name}/history" for name in names])
     rows = (
         {"node": name, "resource": resource, **row}
-        for name, one in zip(names, told, strict=True)
-        for resource, row in one.items()
+        for name, history in zip(names, histories, strict=True)
+        for resource, row in history.items()
     )
     return shown_of(rows, ("node",), [(name,) for name in names])
 
@@ -325,8 +327,8 @@ def _forecasts(surfaces: Surfaces, ask: Ask) -> Shown:
         if row["resource"] in tuple(Resource)
         and (row["scope"] == "cluster" or (row["namespace"], row["kind"], row["name"]) in (*workloads, *nodes))
     ]
-    told = ask([f"forecast?{urlencode(dict(zip(FORECASTS.key, key, strict=True)))}" for key in keys])
-    return shown_of((one["forecast"] for one in told), FORECASTS.key, keys)
+    forecasts = ask([f"forecast?{urlencode(dict(zip(FORECASTS.key, key, strict=True)))}" for key in keys])
+    return shown_of((forecast["forecast"] for forecast in forecasts), FORECASTS.key, keys)
 
 
 DOCUMENTS: Final[Mapping[str, Callable[[Surfaces, Ask], Shown]]] = {

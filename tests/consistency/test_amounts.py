@@ -102,8 +102,8 @@ TOTAL = sum(case.now + case.second for case in PLACED.values())
 
 
 def container(millicores: int) -> Json:
-    asked = {"requests": {"cpu": f"{millicores}m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
-    return {"name": "main", "image": "app", "resources": asked}
+    resources = {"requests": {"cpu": f"{millicores}m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
+    return {"name": "main", "image": "app", "resources": resources}
 
 
 def pods_of(name: str, case: Case) -> Iterator[tuple[str, int, int]]:
@@ -127,8 +127,8 @@ def place(client: KubeClient, kind: str, address: Address, body: Json, status: J
     """Apply an object and its status, and return it."""
     meta = {"name": address.name} | ({"namespace": address.namespace} if address.namespace else {})
     head = {"apiVersion": address.api_version, "kind": kind}
-    told = {**head, **body, "metadata": {**body.get("metadata", {}), **meta}}
-    intents = [Apply(address, told, why="test")]
+    manifest = {**head, **body, "metadata": {**body.get("metadata", {}), **meta}}
+    intents = [Apply(address, manifest, why="test")]
     if status:
         intents.append(Apply(address, {**head, "metadata": meta, "status": status}, "status", why="test"))
     assert [outcome.error for outcome in send_all(client, intents, "test", workers=1) if outcome.error] == []
@@ -163,8 +163,8 @@ def place_all(client: KubeClient) -> None:
         spec = {"replicas": len(pods), "selector": {"matchLabels": labels}, "template": now}
         status = controller_status("Deployment", len(pods), len(pods) if case.is_rolled_out else 0, len(pods), 1)
         live = place(client, "Deployment", Address("apps/v1", "deployments", name, "shop"), {"spec": spec}, status)
-        made = replica_set({**live, "spec": {**live["spec"], "template": before}}, HASH, len(pods))
-        owner = place(client, "ReplicaSet", Address("apps/v1", "replicasets", set_name(name, HASH), "shop"), made)
+        old_set = replica_set({**live, "spec": {**live["spec"], "template": before}}, HASH, len(pods))
+        owner = place(client, "ReplicaSet", Address("apps/v1", "replicasets", set_name(name, HASH), "shop"), old_set)
         for pod in pods:
             place_pod(client, owner, pod, HOSTS[name], case.pending)
 
@@ -177,7 +177,7 @@ class Scan:
     settings: Settings
 
     def row(self, schema: Schema, **key: str) -> Mapping[str, Any]:
-        return one(self.store.read_table(schema).rows(), **key)
+        return row_where(self.store.read_table(schema).rows(), **key)
 
     @property
     def overview(self) -> Any:
@@ -200,8 +200,8 @@ class Scan:
         where = ("--store", self.store.url, "--cluster", "c", "-o", "json")
         done = cotenant("explain", f"shop/Deployment/{name}", *where)
         assert done.returncode == 0, done.stderr
-        (found,) = json.loads(done.stdout)
-        now = one(found["values"], resource="cpu", field="request")["now"]
+        (explanation,) = json.loads(done.stdout)
+        now = row_where(explanation["values"], resource="cpu", field="request")["now"]
         return None if now is None else int(now)
 
     def notes(self, name: str) -> Sequence[str]:
@@ -219,22 +219,22 @@ class Scan:
         state = read_cluster(connect(self.settings.kube), proposals_of(rows))
         return {pod.name: pod.requests["cpu"] for pod in state_at(state, level).pods}
 
-    def told(self, name: str) -> dict[str, object]:
+    def amounts_of(self, name: str) -> dict[str, object]:
         """What each table and its endpoint tell of the CPU request of a Deployment of one pod."""
-        pod, found = f"{set_name(name, HASH)}-bcdfg", {}
+        pod, amounts = f"{set_name(name, HASH)}-bcdfg", {}
         for schema, key in ((RECOMMENDATIONS, "workload"), (WORKLOADS, "workload"), (PODS, "pod"), (NODES, "node")):
             subject = {"workload": name, "pod": pod, "node": f"on-{name}"}[key]
             column = "cpu_request_now" if schema is RECOMMENDATIONS else "cpu_request"
             others = NEIGHBOUR.now if schema is NODES and name == NEIGHBOUR.host else 0
             for surface, rows in (("table", self.store.read_table(schema).rows()), ("REST", self.rest[schema.name])):
-                amount = one(rows, **{key: subject})[column]
-                found[f"{surface} {schema.name}"] = None if amount is None else amount - others
-        return {**found, "explain": self.explained(name)}
+                amount = row_where(rows, **{key: subject})[column]
+                amounts[f"{surface} {schema.name}"] = None if amount is None else amount - others
+        return {**amounts, "explain": self.explained(name)}
 
 
-def one(rows: Any, **key: str) -> Mapping[str, Any]:
-    (found,) = (row for row in rows if all(row[name] == value for name, value in key.items()))
-    return found
+def row_where(rows: Any, **key: str) -> Mapping[str, Any]:
+    (matched,) = (row for row in rows if all(row[name] == value for name, value in key.items()))
+    return matched
 
 
 @pytest.fixture(scope="module")
@@ -245,16 +245,16 @@ def scans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Scan]]
         limits, kube = GuardrailSettings(minimum_days=0.1), server.write_kubeconfig(folder / "kubeconfig")
         actions = msgspec.structs.replace(usual.actions, ledger=str(folder / "ledger.db"), guardrails=limits)
         settings = msgspec.structs.replace(usual, kube=KubeSettings(kubeconfig=str(kube)), actions=actions)
-        client, found = connect(settings.kube), {}
+        client, by_source = connect(settings.kube), {}
         place_all(client)
         for name, live in (("api", observe(client)), ("exporter", None)):
             scanned(url, "all", folder / name, live=live)
             store = Store(f"file://{folder / name}", "c")
             analysis = daily_analysis.analyse(store, settings, FixedClock(END), Silent())
             daily_analysis.publish(analysis, store, settings)
-            found[name] = Scan(store, settings)
+            by_source[name] = Scan(store, settings)
         client.close()
-        yield found
+        yield by_source
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -263,14 +263,16 @@ def test_every_surface_tells_what_the_node_counts(name: str, scans: Mapping[str,
     row, review = scan.row(RECOMMENDATIONS, workload=name), scan.review(name)
     target = row["cpu_request"]
     assert 200 <= target < 300  # 200m are used, whatever is asked for
-    found = {
-        **scan.told(name),
+    amounts = {
+        **scan.amounts_of(name),
         "delta": target - row["cpu_delta_total"],
         "size": scan.sized(RequestLevel.NOW)[f"{set_name(name, HASH)}-bcdfg"],
-        "review": one(msgspec.to_builtins(review.recommendations[0].values), resource=CPU, field=Field.REQUEST)["now"],
+        "review": row_where(msgspec.to_builtins(review.recommendations[0].values), resource=CPU, field=Field.REQUEST)[
+            "now"
+        ],
         "saving of the review": review.savings.frees.millicores + case.step,
     }
-    assert found == dict.fromkeys(found, case.now)
+    assert amounts == dict.fromkeys(amounts, case.now)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -279,12 +281,12 @@ def test_every_surface_has_the_same_first_step_and_both_amounts_are_named(name: 
     review, text = scan.review(name), format_amount(CPU, case.step)
     following = [step for step in review.next_steps if step.resource is CPU]
     line = next(line for line in review.lines if line.pointer == "main cpu request")
-    found = {
+    amounts = {
         "table": scan.row(RECOMMENDATIONS, workload=name)["cpu_step"],
         "ladder": following[0].now,
         "size": scan.sized(RequestLevel.READY)[f"{set_name(name, HASH)}-bcdfg"],
     }
-    assert found == dict.fromkeys(found, case.step)
+    assert amounts == dict.fromkeys(amounts, case.step)
     # The line is of the template, which is written: from what a new pod gets. In place it is of the pod's spec.
     assert (line.now, line.new) == (format_amount(CPU, case.template), text)
     pods = [line for line in scan.review(name, Method.IN_PLACE).lines if line.target.startswith("pods/")]
@@ -312,8 +314,8 @@ def test_sums_and_findings_rest_on_the_same_amounts(scans: Mapping[str, Scan]) -
 @pytest.mark.parametrize("name", CASES)
 def test_the_exporter_alone_tells_the_specs_or_that_it_is_not_known(name: str, scans: Mapping[str, Scan]) -> None:
     case, scan = CASES[name], scans["exporter"]
-    row, found = scan.row(RECOMMENDATIONS, workload=name), scan.told(name)
-    assert found == dict.fromkeys(found, case.shown)
+    row, amounts = scan.row(RECOMMENDATIONS, workload=name), scan.amounts_of(name)
+    assert amounts == dict.fromkeys(amounts, case.shown)
     if case.shown is None:
         assert (row["cpu_action"], row["cpu_reason"]) == (Action.WITHHELD, Reason.AMOUNTS_UNKNOWN)
         assert [row[key] for key in ("cpu_delta_total", "cpu_step", "saving_month")] == [None] * 3
@@ -323,13 +325,13 @@ def test_the_exporter_alone_tells_the_specs_or_that_it_is_not_known(name: str, s
 
 
 def test_a_wish_that_nobody_has_is_no_finding_and_no_saving(scans: Mapping[str, Scan]) -> None:
-    scan, known = scans["exporter"], [case for case in CASES.values() if case.shown is not None]
+    scan, known_cases = scans["exporter"], [case for case in CASES.values() if case.shown is not None]
     assert list(scan.store.read_table(FINDINGS).rows()) == []
-    freed = sum(case.now - case.step for case in known) + 1600 - 2 * 700
+    freed = sum(case.now - case.step for case in known_cases) + 1600 - 2 * 700
     assert scan.overview.savings.now.frees.millicores == freed
     # Of each pod 200m are used; the two of the half-resized one request 1600m.
     (waste,) = scan.overview.waste
-    assert waste.cpu_millicores == pytest.approx(sum(case.now - 200 for case in known) + 1200, abs=25)
+    assert waste.cpu_millicores == pytest.approx(sum(case.now - 200 for case in known_cases) + 1200, abs=25)
 
 
 def test_where_one_of_two_pods_is_resized_the_amounts_of_both_are_named(scans: Mapping[str, Scan]) -> None:

@@ -57,12 +57,12 @@ def stored(shown: Scene, schema: Schema) -> list[Row]:
 
 def rows_of(shown: Scene, schema: Schema) -> list[Row]:
     """The first rows that the setting's person may read."""
-    found = [row for row in stored(shown, schema) if "namespace" not in row or shown.shows(row)]
-    assert found, schema.name
-    return found[:MOST]
+    shown_rows = [row for row in stored(shown, schema) if "namespace" not in row or shown.shows(row)]
+    assert shown_rows, schema.name
+    return shown_rows[:MOST]
 
 
-def said(row: Row, column: str, resource: Resource) -> str:
+def amount_in(row: Row, column: str, resource: Resource) -> str:
     return amount(row[column], resource)
 
 
@@ -71,12 +71,15 @@ def test_the_page_of_a_node_says_the_row_of_the_node(shown: Scene) -> None:
     for row in rows_of(shown, NODES):
         text = text_of(nodes.below(view, (row["node"],), ""))
         for resource, name in ((Resource.CPU, "CPU"), (Resource.MEMORY, "Memory")):
-            used = said(row, f"{resource}_usage", resource)
-            assert f"{name} used now{used}" in text and f" of {said(row, f'{resource}_allocatable', resource)}" in text
-        for band, words in (("batch", "Free for batch now"), ("mid", "Free for a day")):
-            lent = [said(row, f"{band}_{resource}", resource) for resource in Resource]
-            assert f"{words}{' · '.join(lent)}" in text
-        assert said(row, "cpu_peak", Resource.CPU) in text.partition(PEAK_NAME)[2][:40]
+            used = amount_in(row, f"{resource}_usage", resource)
+            assert (
+                f"{name} used now{used}" in text
+                and f" of {amount_in(row, f'{resource}_allocatable', resource)}" in text
+            )
+        for band, title in (("batch", "Free for batch now"), ("mid", "Free for a day")):
+            lent = [amount_in(row, f"{band}_{resource}", resource) for resource in Resource]
+            assert f"{title}{' · '.join(lent)}" in text
+        assert amount_in(row, "cpu_peak", Resource.CPU) in text.partition(PEAK_NAME)[2][:40]
 
 
 def test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms(shown: Scene) -> None:
@@ -87,7 +90,7 @@ def test_the_panels_of_a_node_say_each_amount_that_is_lent_with_its_terms(shown:
         resource = Resource(row["resource"])
         free = {"batch": "free for batch", "mid": "free for a day"}[row["band"]]
         title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
-        assert f"={title}{said(row, 'amount', resource)}" in text
+        assert f"={title}{amount_in(row, 'amount', resource)}" in text
 
 
 def test_page_rest_and_tools_say_why_hours_of_a_node_are_not_drawn(shown: Scene) -> None:
@@ -117,7 +120,7 @@ def test_page_rest_and_tools_say_why_hours_of_a_node_are_not_drawn(shown: Scene)
 async def histories(server: Server[dict[str, object]], names: list[str]) -> dict[str, dict[str, Row]]:
     async with Client(server) as client:
         answers = {name: await client.call_tool("node_history", {"node": name}) for name in names}
-        return {name: document_of(answer) for name, answer in answers.items()}
+        return {name: document_of(response) for name, response in answers.items()}
 
 
 @pytest.mark.parametrize("resource", list(Resource))
@@ -128,16 +131,16 @@ def test_the_portrait_of_a_workload_says_its_row(shown: Scene, resource: Resourc
         ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
         text = text_of(portrait.contents(view, ref, f"?show={resource.value}"))
         for tile, column in (("Requested", "request"), ("p95", "p95"), ("Highest", "max")):
-            assert f"{tile}{said(row, f'{resource}_{column}', resource)}" in text, (ref, tile)
+            assert f"{tile}{amount_in(row, f'{resource}_{column}', resource)}" in text, (ref, tile)
         assert (
             f"){display.percent(row[f'{resource}_used_ratio'])}" in text.partition("Used of the request (")[2][:40]
         ), ref
         assert f"Trouble{row['oom_kills'] or 0:,} OOM kill" in text, ref
         if resource is Resource.CPU and row["peak_cpu"] is not None:
-            assert f"{PEAK_NAME}{said(row, 'peak_cpu', resource)}" in text, ref
+            assert f"{PEAK_NAME}{amount_in(row, 'peak_cpu', resource)}" in text, ref
         for entry in log:
             if (entry["namespace"], entry["kind"], entry["workload"]) == (ref.namespace, ref.kind, ref.name):
-                cells = [said(entry, f"{of}_{what}", of) for of in Resource for what in ("request", "limit")]
+                cells = [amount_in(entry, f"{of}_{what}", of) for of in Resource for what in ("request", "limit")]
                 assert f"{display.moment(entry['time'])}{entry['container']}{''.join(cells)}" in text, ref
 
 

@@ -42,7 +42,7 @@ def plain(kind: Kind, cell: Any) -> Any:
     """A cell of any surface as text, number, None or a tuple of them."""
     if kind is Kind.LIST:
         cells = json.loads(cell) if isinstance(cell, str) else cell
-        return tuple(_number(one) for one in np.asarray(cells, dtype=object).ravel())
+        return tuple(_number(inner) for inner in np.asarray(cells, dtype=object).ravel())
     return str(cell) if kind is Kind.TEXT else _number(cell)
 
 
@@ -52,21 +52,21 @@ def _number(cell: Any) -> float | None:
     return float(cell.timestamp()) if hasattr(cell, "timestamp") else float(cell)
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other)
-    return bool(one == other)
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, float) and isinstance(second, float):
+        return math.isclose(first, second)
+    return bool(first == second)
 
 
 def differences(schema: Schema, surface: Surface, stored: list[Row], shown: Shown) -> Iterator[str]:
     """Cells that a surface shows otherwise than the store has them, rows that one of both lacks."""
 
     def keyed(rows: list[Row]) -> dict[tuple[str, ...], Row]:
-        found = {tuple(str(row[name]) for name in schema.key): row for row in rows}
-        assert len(found) == len(rows), f"{schema.name} on {surface}: rows of one key"
-        return found
+        by_key = {tuple(str(row[name]) for name in schema.key): row for row in rows}
+        assert len(by_key) == len(rows), f"{schema.name} on {surface}: rows of one key"
+        return by_key
 
     want, got = keyed(stored), keyed(shown.rows)
     yield from (f"only one of both has {key}" for key in want.keys() ^ got.keys())
@@ -75,14 +75,14 @@ def differences(schema: Schema, surface: Surface, stored: list[Row], shown: Show
         if name not in shown.columns or surface in getattr(OF_COLUMN.get(f"{schema.name}.{name}"), "differs", ()):
             continue
         for key in want.keys() & got.keys():
-            ours, theirs = (plain(column.kind, one) for one in (want[key][name], got[key][name]))
+            ours, theirs = (plain(column.kind, cell) for cell in (want[key][name], got[key][name]))
             if surface is Surface.EXPORT and column.kind is Kind.TEXT:
                 ours = csv_text(ours)
             if not same(ours, theirs):
                 yield f"{name} of {key}: {ours} and {theirs}"
 
 
-@pytest.mark.parametrize("schema", STORED, ids=lambda one: one.name)
+@pytest.mark.parametrize("schema", STORED, ids=lambda entry: entry.name)
 def test_every_column_is_what_is_stored_on_every_surface_of_the_dictionary(surfaces: Surfaces, schema: Schema) -> None:
     stored = surfaces.stored(schema)
     assert stored or schema.name in OPTIONAL
@@ -94,9 +94,9 @@ def test_every_column_is_what_is_stored_on_every_surface_of_the_dictionary(surfa
         narrow = surface in (Surface.REST, Surface.EXPORT, Surface.TABLE)
         rows, answered = surfaces.may_read(schema, stored) if narrow else stored, set[str]()
         for shown in read(surfaces, schema):
-            texts = list(differences(schema, surface, shown.asked(rows), shown))
+            texts = list(differences(schema, surface, shown.matching(rows), shown))
             assert texts[:5] == [], f"{schema.name} on {surface}: {len(texts)} differences"
             answered |= shown.columns
-        known = {column.name for column in schema.columns if column.kind is not Kind.TEXT}
+        numeric = {column.name for column in schema.columns if column.kind is not Kind.TEXT}
         if rows and answered:
-            assert answered & known == columns, f"{schema.name} on {surface}: the dictionary names other columns"
+            assert answered & numeric == columns, f"{schema.name} on {surface}: the dictionary names other columns"

@@ -116,9 +116,9 @@ def test_what_people_read_is_the_same_number_to_the_digits_of_its_unit(schema: S
     """Read back by the unit in the heading: 0.370 below "(cores)" are 370 millicores, to half a millicore."""
     table = Table.from_rows(schema, [{**row, **_short(schema, index)} for index, row in enumerate(rows_of(schema))])
     for column in schema.columns:
-        one = Table(Schema(schema.name, (column,), ()), {column.name: table.columns[column.name]})
-        heading, *cells = [line.strip() for line in "".join(render(one, Format.WIDE)).split("\n")[:-1]]
-        for row, cell in zip(one.rows(), cells, strict=True):
+        single = Table(Schema(schema.name, (column,), ()), {column.name: table.columns[column.name]})
+        heading, *cells = [line.strip() for line in "".join(render(single, Format.WIDE)).split("\n")[:-1]]
+        for row, cell in zip(single.rows(), cells, strict=True):
             assert _reads(column.kind, heading, row[column.name], cell), (column.name, row[column.name], cell)
 
 

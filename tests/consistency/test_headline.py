@@ -46,13 +46,13 @@ RATIOS = {
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
-def said(text: str, word: str, currency: str) -> tuple[float, float, float]:
+def amounts_under(text: str, word: str, currency: str) -> tuple[float, float, float]:
     """Cores, GiB and money a month that stand under a word, read by a pattern of the test's own."""
     part = re.search(rf"{word} (.*?)(?=;|$|net |frees |raises |After |[.] )", text)
-    words = part.group(1) if part else ""
-    cores = re.search(r"([\d,.]+) (m|cores?)\b", words)
-    size = re.search(r"([\d,.]+) ([KMGT]?i?B)\b", words)
-    money = re.search(rf"([\d,.]+) {currency}", words)
+    clause = part.group(1) if part else ""
+    cores = re.search(r"([\d,.]+) (m|cores?)\b", clause)
+    size = re.search(r"([\d,.]+) ([KMGT]?i?B)\b", clause)
+    money = re.search(rf"([\d,.]+) {currency}", clause)
     number = [float(hit.group(1).replace(",", "")) if hit else 0.0 for hit in (cores, size, money)]
     factor = (1 / 1000 if cores and cores.group(2) == "m" else 1.0, UNITS[size.group(2)] / GIB if size else 1.0, 1.0)
     return tuple(n * f for n, f in zip(number, factor, strict=True))  # type: ignore[return-value]
@@ -61,7 +61,7 @@ def said(text: str, word: str, currency: str) -> tuple[float, float, float]:
 def agrees(text: str, want: Savings, currency: str) -> None:
     """The text's numbers are these, to the three digits that people read."""
     for word, side in (("frees", want.frees), ("raises", want.raises)):
-        got = said(text, word, currency)
+        got = amounts_under(text, word, currency)
         assert got == pytest.approx((side.millicores / 1000, side.bytes / GIB, side.monthly or 0.0), rel=0.006), text
 
 
@@ -134,13 +134,13 @@ def test_what_can_be_lent_now_is_the_sum_of_the_nodes_wherever_it_is_said(shown:
     text = text_of(page_overview.contents(shown.view, ""))
     for series, resource in ((document.cpu, Resource.CPU), (document.memory, Resource.MEMORY)):
         for band, total in (("batch", series.batch_now), ("mid", series.mid_now)):
-            known = [
+            amounts = [
                 row["amount"]
                 for row in lent
                 if (row["band"], row["resource"]) == (band, resource.value) and row["amount"] is not None
             ]
-            assert math.isnan(total) if not known else total == sum(known)
-            if known:
+            assert math.isnan(total) if not amounts else total == sum(amounts)
+            if amounts:
                 assert amount(total, resource) in text
     if shown.setting.marks_nodes:  # the third node is switched off by its annotation: nothing of it is in the sums
         off = sorted({row["node"] for row in lent})[2]
@@ -151,8 +151,8 @@ def test_what_can_be_lent_now_is_the_sum_of_the_nodes_wherever_it_is_said(shown:
 
 def series_end(document: Overview) -> float | None:
     """The last value of the line of batch capacity so far; None where it is not known."""
-    known = [value for value in document.cpu.batch[-1:] if math.isfinite(value)]
-    return known[0] if known else None
+    values = [value for value in document.cpu.batch[-1:] if math.isfinite(value)]
+    return values[0] if values else None
 
 
 def test_rest_and_tools_answer_with_the_document_that_the_page_is_drawn_from(shown: Scene) -> None:
@@ -171,36 +171,40 @@ def test_rest_and_tools_answer_with_the_document_that_the_page_is_drawn_from(sho
 
 def test_report_note_summary_and_clusters_say_the_cluster_s_totals(shown: Scene) -> None:
     """These four are of the whole cluster, whatever an address chooses."""
-    whole = shown.store.read_document("overview", Overview)
-    assert whole is not None and whole.savings is not None
+    stored_overview = shown.store.read_document("overview", Overview)
+    assert stored_overview is not None and stored_overview.savings is not None
     table, currency = shown.store.read_table(RECOMMENDATIONS), shown.currency
-    note = payload(summarise(whole, table, None, currency), NotifySettings())
+    note = payload(summarise(stored_overview, table, None, currency), NotifySettings())
     lines = note["blocks"][1]["text"]["text"].split("\n")
-    agrees(next(line for line in lines if line.startswith("Now")), whole.savings.now, currency)
-    agrees(next(line for line in lines if line.startswith("After all steps")), whole.savings.all_steps, currency)
-    report = page(ReportContents(whole, table, {}, None, None, None, currency))
+    agrees(next(line for line in lines if line.startswith("Now")), stored_overview.savings.now, currency)
+    agrees(
+        next(line for line in lines if line.startswith("After all steps")), stored_overview.savings.all_steps, currency
+    )
+    report = page(ReportContents(stored_overview, table, {}, None, None, None, currency))
     tiles = re.findall(r'<div class="saving">(.*?)</div>', report)
-    agrees(tiles[0].replace("<br>", "; "), whole.savings.now, currency)
-    agrees(tiles[1].replace("<br>", "; "), whole.savings.all_steps, currency)
-    texts, head = list(summary(whole, currency)), whole.headline
+    agrees(tiles[0].replace("<br>", "; "), stored_overview.savings.now, currency)
+    agrees(tiles[1].replace("<br>", "; "), stored_overview.savings.all_steps, currency)
+    texts, head = list(summary(stored_overview, currency)), stored_overview.headline
     for resource, name in zip(Resource, ("CPU", "Memory"), strict=True):
-        words = {kind: percent(getattr(head, f"{resource}_{kind}")) for kind in RATIOS}
-        text, used = words["requests_commitment"], words["utilisation"]
+        ratios = {kind: percent(getattr(head, f"{resource}_{kind}")) for kind in RATIOS}
+        text, used = ratios["requests_commitment"], ratios["utilisation"]
         assert f"{name if name == 'CPU' else 'memory':<7} requested {text}, used {used} of allocatable" in texts
         for kind, title in RATIOS.items():
-            assert f"{name} {title}{words[kind]}" in text_of(numbers.headline(whole))
-            assert f'{name} {title.lower()}</div><div class="figure">{words[kind]}<' in report
-    agrees(next(line for line in texts if line.startswith("recommendations now")), whole.savings.now, currency)
+            assert f"{name} {title}{ratios[kind]}" in text_of(numbers.headline(stored_overview))
+            assert f'{name} {title.lower()}</div><div class="figure">{ratios[kind]}<' in report
+    agrees(
+        next(line for line in texts if line.startswith("recommendations now")), stored_overview.savings.now, currency
+    )
     where = ("--store", shown.store.url, "--cluster", shown.setting.cluster)
     lent = command("get", "reclaimable", *where, variables={"HOME": str(shown.folder)}).stderr
-    assert all(sentence in lent for sentence in whole.worst_day_sentences)
-    assert whole.worst_day_sentences or shown.setting.name != "defaults"
+    assert all(sentence in lent for sentence in stored_overview.worst_day_sentences)
+    assert stored_overview.worst_day_sentences or shown.setting.name != "defaults"
     done = command(
         "status", "--all-clusters", "--store", shown.store.url, "-o", "json", variables={"HOME": str(shown.folder)}
     )
     assert done.returncode == 0, done.stderr
     (row,) = [load for load in json.loads(done.stdout) if load["cluster"] == shown.setting.cluster]
     # What is free for a day is partly free for batch too, so the column has the first alone, as Home's card.
-    assert row["cpu_lendable"] == pytest.approx(whole.cpu.batch_now, abs=1)
-    assert row["cpu_saving"] == whole.savings.all_steps.frees.millicores
-    assert row["memory_saving"] == whole.savings.all_steps.frees.bytes
+    assert row["cpu_lendable"] == pytest.approx(stored_overview.cpu.batch_now, abs=1)
+    assert row["cpu_saving"] == stored_overview.savings.all_steps.frees.millicores
+    assert row["memory_saving"] == stored_overview.savings.all_steps.frees.bytes

@@ -116,8 +116,8 @@ LIVE = (
 
 @pytest.fixture(scope="module")
 def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
-    with living_cluster(tmp_path_factory.mktemp("living")) as found:
-        yield found
+    with living_cluster(tmp_path_factory.mktemp("living")) as running_demo:
+        yield running_demo
 
 
 def differences(schema: Schema, want: list[Row], got: list[Row], apart_seconds: float) -> Iterator[str]:
@@ -125,18 +125,18 @@ def differences(schema: Schema, want: list[Row], got: list[Row], apart_seconds: 
     assert len(got) == len(want), (schema.name, want, got)
     for ours, theirs in zip(_sorted(schema, want), _sorted(schema, got), strict=True):
         for column in schema.columns:
-            one, other = (plain(column.kind, row[column.name]) for row in (ours, theirs))
+            first, second = (plain(column.kind, row[column.name]) for row in (ours, theirs))
             quantity = OF_COLUMN.get(f"{schema.name}.{column.name}")
-            ages = quantity is not None and quantity.unit is Unit.SECONDS and None not in (one, other)
-            if not (same(one, other) or (ages and abs(one - other) <= apart_seconds)):
-                yield f"{schema.name}.{column.name} of {[ours[k] for k in schema.key]}: {one} and {other}"
+            ages = quantity is not None and quantity.unit is Unit.SECONDS and None not in (first, second)
+            if not (same(first, second) or (ages and abs(first - second) <= apart_seconds)):
+                yield f"{schema.name}.{column.name} of {[ours[k] for k in schema.key]}: {first} and {second}"
 
 
 def _sorted(schema: Schema, rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: [str(row[name]) for name in schema.key])
 
 
-@pytest.mark.parametrize("live", LIVE, ids=lambda one: one.path.replace("/", "-"))
+@pytest.mark.parametrize("live", LIVE, ids=lambda entry: entry.path.replace("/", "-"))
 def test_a_live_table_is_the_same_on_the_command_line_in_rest_in_its_export_and_for_tools(
     living: Living, live: LiveTable
 ) -> None:
@@ -155,9 +155,9 @@ def test_a_live_table_is_the_same_on_the_command_line_in_rest_in_its_export_and_
         got = living.printed(*live.words)
         # The cluster's clock stands still while a command counts on from the last answer, in whole seconds.
         assert list(differences(live.schema, want, got, 1 + time.monotonic() - before)) == []
-    name, given = live.tool
+    name, arguments = live.tool
     if name:
-        answered = live.rows(living.tool(name, **given))
+        answered = live.rows(living.tool(name, **arguments))
         assert list(differences(live.schema, want, answered, 1 + time.monotonic() - before)) == []
 
 
@@ -179,17 +179,19 @@ def test_the_size_of_a_cluster_is_one_answer_on_every_surface(living: Living, le
         assert list(differences(schema, want[part], got, 0)) == [], part
     totals = json.loads(living.rest("cluster-size"))
     assert totals == living.tool("cluster_size")
-    (of_level,) = (one for one in totals["levels"] if one["level"] == want["level"])
+    (of_level,) = (entry for entry in totals["levels"] if entry["level"] == want["level"])
     assert {name: want[name] for name in of_level} == of_level
     currency, mix, bound = totals["currency"], want["mix_month"], want["mix_lower_bound_month"]
     alone = totals["batch_on_lent_capacity"]
-    page = text_of(next(one for one in pages.ALL if one.path == "cluster-size").render(living.view, f"?show={level}"))
+    page = text_of(
+        next(entry for entry in pages.ALL if entry.path == "cluster-size").render(living.view, f"?show={level}")
+    )
     of_mix = f"No mix of machine types: {want['mix_reason']}"
     if mix is not None:
         of_mix = f"{money(mix, currency)} a month"
         of_mix += f", {mix / bound:.2f} x the lowest possible price ({money(bound, currency)})" if bound else ""
     of_batch = f"batch would cost {money(alone['price_month'], currency)} a month"
-    assert all(words in page and words in done.stderr for words in (of_mix, of_batch))
+    assert all(phrase in page and phrase in done.stderr for phrase in (of_mix, of_batch))
 
 
 def test_each_step_of_a_ladder_is_the_same_on_the_command_line_and_in_rest(living: Living) -> None:
@@ -216,18 +218,19 @@ def test_a_plan_and_its_scores_are_the_same_on_the_command_line_and_in_rest(livi
     assert different(want, row) == []
     scores = living.printed("reservations", "scores", f"{row['namespace']}/{row['plan']}")
     assert len(scores) == len(document["reports"]) == 2
-    for got, report, told in zip(scores, document["reports"], (score, *status["history"]), strict=True):
+    for got, report, status_score in zip(scores, document["reports"], (score, *status["history"]), strict=True):
         want = {
             "start": report["start_seconds"], "planned": report["expected_pods"], "needed": report["needed_pods"],
             "held": report["reserved_pods"], "used": report["used_pods"], "missed": report["waiting_pods"],
-            "coverage": report["coverage"], "hit": told["hit_ratio"], "idle_core_hours": report["idle_core_hours"],
-            "lent_core_hours": report["lent_core_hours"], "cost": report["cost"],
-            "others_waiting": told["others_waiting"], "lead_seconds": report["ready_seconds"],
+            "coverage": report["coverage"], "hit": status_score["hit_ratio"],
+            "idle_core_hours": report["idle_core_hours"], "lent_core_hours": report["lent_core_hours"],
+            "cost": report["cost"], "others_waiting": status_score["others_waiting"],
+            "lead_seconds": report["ready_seconds"],
         }  # fmt: skip
         assert want.keys() == numbers_of(SCORES)
         assert different(want, got) == []
     # Nobody needed the last window, so that no share of it was covered; of the one before, 16 %.
-    assert [one["coverage"] for one in scores] == [None, 0.16]
+    assert [listed_score["coverage"] for listed_score in scores] == [None, 0.16]
 
 
 def numbers_of(schema: Schema) -> set[str]:
@@ -236,7 +239,7 @@ def numbers_of(schema: Schema) -> set[str]:
 
 def different(want: Row, got: Row) -> list[str]:
     """Cells that are not the same; a moment to the second, in which objects of a cluster write it."""
-    pairs = ((name, plain(Kind.NUMBER, one), plain(Kind.NUMBER, got[name])) for name, one in want.items())
+    pairs = ((name, plain(Kind.NUMBER, cell), plain(Kind.NUMBER, got[name])) for name, cell in want.items())
     return [name for name, ours, theirs in pairs if not (same(ours, theirs) or same(ours and float(int(ours)), theirs))]
 
 
@@ -299,9 +302,9 @@ def written_as(kind: Kind, values: Iterable[Any]) -> list[float]:
     return sorted(float(value) for value in values if value is not None and float(value) != 0)
 
 
-@pytest.mark.parametrize("table", PAGE_TABLES, ids=lambda one: f"{one.page}-{one.schema.name}")
+@pytest.mark.parametrize("table", PAGE_TABLES, ids=lambda entry: f"{entry.page}-{entry.schema.name}")
 def test_a_page_writes_the_rows_that_rest_answers_with(living: Living, table: PageTable) -> None:
-    page = next(one for one in pages.ALL if one.path == table.page)
+    page = next(entry for entry in pages.ALL if entry.path == table.page)
     rows = table.rows(json.loads(living.rest(table.path)))
     titles = {column.title: column for column in table.schema.columns}
     drawn = [
@@ -331,9 +334,9 @@ def test_a_page_writes_the_rows_that_rest_answers_with(living: Living, table: Pa
 LISTED = [one for one in LIVE if one.schema in (changes.CHANGES, ENFORCEMENT)]
 
 
-@pytest.mark.parametrize("live", LISTED, ids=lambda one: one.path)
+@pytest.mark.parametrize("live", LISTED, ids=lambda entry: entry.path)
 def test_a_list_of_a_page_has_the_cells_that_rest_answers_with(living: Living, live: LiveTable) -> None:
-    page = next(one for one in pages.ALL if one.path == live.path)
+    page = next(entry for entry in pages.ALL if entry.path == live.path)
     (grid,) = [component for component in _walk(page.render(living.view, "")) if _is_grid(component)]
     drawn = {columnDef["field"] for columnDef in grid.columnDefs}
     rows = json.loads(grid.dashGridOptions["context"]["first"]["text"])["rows"]
@@ -343,10 +346,10 @@ def test_a_list_of_a_page_has_the_cells_that_rest_answers_with(living: Living, l
 
 
 def test_the_page_of_changes_writes_the_steps_of_a_ladder(living: Living) -> None:
-    page = next(one for one in pages.ALL if one.path == "changes").render(living.view, "")
+    page = next(entry for entry in pages.ALL if entry.path == "changes").render(living.view, "")
     for load in json.loads(living.rest("ladders")):
         row, rungs = load["ladder"], load["rungs"]
-        (line,) = [cells for heads, found in drawn_tables(page) for cells in found if "Next step" in heads]
+        (line,) = [cells for heads, table_rows in drawn_tables(page) for cells in table_rows if "Next step" in heads]
         assert text_of(line[2]) == f"{row['taken']} of {row['steps']}"
         assert number_in(line[1]) == pytest.approx(row["time"], abs=60)
         assert number_in(line[4]) == pytest.approx(row["next"], abs=60)
@@ -368,8 +371,8 @@ def test_clusters_side_by_side_are_one_table_on_page_command_line_and_rest(livin
 
     answered, page = run_coroutine(ask)
     rows = json.loads(answered)["rows"]
-    words = ("status", "--all-clusters", "--store", stores[0].url, "-o", "json")
-    done = command(*words, variables={"HOME": str(tmp_path)})
+    arguments = ("status", "--all-clusters", "--store", stores[0].url, "-o", "json")
+    done = command(*arguments, variables={"HOME": str(tmp_path)})
     assert list(differences(CLUSTERS, rows, json.loads(done.stdout), 0)) == []
     columns = [column for column in CLUSTERS.columns if not column.wide]
     cells = [html_text(cell) for cell in re.findall(r"<td>(.*?)</td>", page, re.DOTALL)]
@@ -413,16 +416,20 @@ def test_the_maps_of_a_round_draw_its_nodes_and_their_captions_name_the_highest(
 def test_commands_count_waits_of_the_ledger_by_the_time_of_the_cluster_as_pages_do(living: Living) -> None:
     """By this machine's clock, three days ahead, both the postponement and the cool-downs would be over."""
     postponed = json.loads(living.rest("postponements"))
-    assert [one["until"] - one["since"] for one in postponed] == [SNOOZED_DAYS * 86_400]
-    said = living.command("recs", "list").stderr
-    for one in postponed:
-        until = datetime.fromtimestamp(one["until"], UTC)
-        assert f"hidden: {one['workload']} until {until:%Y-%m-%d %H:%M} UTC by {one['actor']}" in said
+    assert [postponement["until"] - postponement["since"] for postponement in postponed] == [SNOOZED_DAYS * 86_400]
+    stderr = living.command("recs", "list").stderr
+    for postponement in postponed:
+        until = datetime.fromtimestamp(postponement["until"], UTC)
+        assert (
+            f"hidden: {postponement['workload']} until {until:%Y-%m-%d %H:%M} UTC by {postponement['actor']}" in stderr
+        )
     assert living.view.given.changes is not None
     waits = living.view.given.changes.cool_downs()
     assert waits
     for ref, until_seconds in waits.items():
         until = datetime.fromtimestamp(until_seconds, UTC)
-        assert f"waiting: {ref} was changed lately; its requests are not lowered before {until:%Y-%m-%dT%H:%MZ}" in said
+        assert (
+            f"waiting: {ref} was changed lately; its requests are not lowered before {until:%Y-%m-%dT%H:%MZ}" in stderr
+        )
     newest = re.search(r"Newest sample .* (\d+) s ago", living.command("status").stdout)
     assert newest and int(newest.group(1)) < BEHIND_SECONDS

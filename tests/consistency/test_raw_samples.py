@@ -15,7 +15,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.recommender.model.views import COVERAGE, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant_lab.synthetic import SyntheticCluster, generate
-from tests.consistency.settings import SETTINGS, SPEC, Scene, scene
+from tests.consistency.settings import SETTINGS, SPEC, Scene, analysed_cluster
 
 HOUR_SLOTS = 12
 USED = {"cpu": Signal.CPU_USAGE_MEAN, "memory": Signal.MEMORY_WORKING_SET_MAX}
@@ -32,7 +32,7 @@ def raw() -> SyntheticCluster:
 @pytest.fixture(scope="module")
 def defaults(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder: Path = tmp_path_factory.mktemp("raw")
-    return scene(SETTINGS[0], folder)
+    return analysed_cluster(SETTINGS[0], folder)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +124,9 @@ def test_the_highest_memory_of_a_pod_is_its_container_s_highest_sample(raw: Synt
         key = (*of[ref.namespace, ref.pod], ref.container)
         highest[key] = max(highest.get(key, 0.0), float(np.nanmax(values)))
     rows = list(defaults.store.read_table(RECOMMENDATIONS).rows())
-    seen = [row for row in rows if row["memory_observed_max"] is not None]
-    assert len(seen) > 30
-    for row in seen:
+    measured = [row for row in rows if row["memory_observed_max"] is not None]
+    assert len(measured) > 30
+    for row in measured:
         key = (row["namespace"], row["kind"], row["workload"], row["container"])
         assert row["memory_observed_max"] == pytest.approx(highest[key], rel=1e-4), key
 
@@ -182,9 +182,10 @@ def test_what_is_saved_is_the_difference_of_the_pods_requests_times_the_pods(
         if workload.ref.kind not in ("Deployment", "StatefulSet", "DaemonSet") or not any(own):
             continue
         now = [(c.role, c.requests.get(Resource.CPU, c.limits.get(Resource.CPU, 0))) for c in workload.containers]
-        asked = zip(now, own, strict=True)
+        requests_by_role = zip(now, own, strict=True)
         then = [
-            (role, before if row.get("cpu_request") is None else row["cpu_request"]) for (role, before), row in asked
+            (role, before if row.get("cpu_request") is None else row["cpu_request"])
+            for (role, before), row in requests_by_role
         ]
         replicas = next(row["replicas"] for row in own if row)
         change = sum(row.get("cpu_delta_total") or 0 for row in own)
@@ -202,10 +203,10 @@ def test_the_share_of_samples_is_that_of_the_slots_in_which_pods_were_alive(
     usage = raw.usage[Signal.CPU_USAGE_MEAN]
     present: dict[str, list[int]] = {}
     for ref, values in zip(usage.refs, usage.values, strict=True):
-        seen = np.flatnonzero(~np.isnan(values))
+        slots = np.flatnonzero(~np.isnan(values))
         counts = present.setdefault(ref.namespace, [0, 0])
-        counts[0] += seen.size
-        counts[1] += int(seen[-1] - seen[0] + 1)
+        counts[0] += slots.size
+        counts[1] += int(slots[-1] - slots[0] + 1)
     rows = {row["namespace"]: row["coverage"] for row in defaults.store.read_table(COVERAGE).rows()}
     assert rows.keys() == present.keys()
     for namespace, (some, alive) in present.items():

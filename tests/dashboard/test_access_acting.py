@@ -73,13 +73,13 @@ def provider(cluster: Scene) -> Iterator[Provider]:
     oidc_provider = Provider(people=dict(support.PEOPLE))
     rights = {"ada@example.com": (EVERYTHING,), "lea@example.com": (LOOKING,)}
 
-    def known(claims: dict[str, Any]) -> str:
+    def signed_token(claims: dict[str, Any]) -> str:
         token, name = oidc_provider.signed(claims), claims["email"]
         assert cluster.server is not None
         cluster.server.accounts[token] = Account(f"oidc:{name}", rights[name])
         return token
 
-    oidc_provider.signer = known
+    oidc_provider.signer = signed_token
     with running(oidc_provider):
         yield oidc_provider
 

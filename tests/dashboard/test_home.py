@@ -268,17 +268,17 @@ def test_a_tab_names_its_object_its_page_and_its_cluster(path: str, search: str,
 
 @pytest.mark.slow
 def test_one_field_finds_pages_workloads_nodes_namespaces_and_commands(view: View, home: OverviewPage) -> None:
-    def found(text: str, kind: str) -> list[palette.Hit]:
+    def hits_of(text: str, kind: str) -> list[palette.Hit]:
         return [hit for hit in palette.find(view, pages.ALL, text) if hit.kind == kind]
 
-    assert {hit.words for hit in found("", "Pages")} == {page.title for page in pages.ALL if page.letter}
-    assert [hit.href for hit in found("what if", "Pages")] == ["/what-if"]  # the word of before still finds it
-    assert [hit.href for hit in found("lend risk", "Pages")] == ["/what-if"]  # by its place and its title
-    assert "/nodes/node-003" in {hit.href for hit in found("node-003", "Nodes")}
-    assert [hit.href for hit in found("pay", "Namespaces")] == ["/workloads?ns=pay"]
-    hits = found("checkout", "Workloads")
+    assert {hit.words for hit in hits_of("", "Pages")} == {page.title for page in pages.ALL if page.letter}
+    assert [hit.href for hit in hits_of("what if", "Pages")] == ["/what-if"]  # the word of before still finds it
+    assert [hit.href for hit in hits_of("lend risk", "Pages")] == ["/what-if"]  # by its place and its title
+    assert "/nodes/node-003" in {hit.href for hit in hits_of("node-003", "Nodes")}
+    assert [hit.href for hit in hits_of("pay", "Namespaces")] == ["/workloads?ns=pay"]
+    hits = hits_of("checkout", "Workloads")
     assert any(hit.href == "/workload/pay/Deployment/checkout" for hit in hits)
-    assert [hit.copies for hit in found("rollback", "Commands")] == ["cotenant recs rollback CHANGE --yes"]
+    assert [hit.copies for hit in hits_of("rollback", "Commands")] == ["cotenant recs rollback CHANGE --yes"]
     assert palette.find(view, pages.ALL, "no-such-thing-anywhere") == []
 
 

@@ -41,12 +41,12 @@ class Faulty:
         self._behind, self._failing = behind, failing
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def asked(*args: Any) -> Any:
+        def question(*args: Any) -> Any:
             if name in self._failing:
                 raise self._failing[name]
             return getattr(self._behind, name)(*args)
 
-        return asked
+        return question
 
 
 class Changed:

@@ -61,14 +61,14 @@ def _followed(schema: Mapping[str, Any], document: Json, depth: int) -> Json:
             return _followed(document["components"]["schemas"][name], document, depth)
     if depth <= 0:
         return {}
-    found = dict(schema)
+    resolved = dict(schema)
     if "properties" in schema:
-        found["properties"] = {k: _followed(v, document, depth - 1) for k, v in schema["properties"].items()}
+        resolved["properties"] = {k: _followed(v, document, depth - 1) for k, v in schema["properties"].items()}
     if isinstance(schema.get("items"), Mapping):
-        found["items"] = _followed(schema["items"], document, depth - 1)
+        resolved["items"] = _followed(schema["items"], document, depth - 1)
     if isinstance(schema.get("additionalProperties"), Mapping):
-        found["additionalProperties"] = _followed(schema["additionalProperties"], document, depth - 1)
-    return found
+        resolved["additionalProperties"] = _followed(schema["additionalProperties"], document, depth - 1)
+    return resolved
 
 
 def changes(live: Json, schema: Json, allowed: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
@@ -110,8 +110,8 @@ def _absent(value: Any, schema: Json, steps: Steps) -> Iterator[tuple[Steps, Any
     for key, part in (schema.get("properties") or {}).items():
         if key in value:
             yield from _absent(value[key], part, (*steps, key))
-        elif (made := _made(part)) is not None:
-            yield (*steps, key), made
+        elif (sample := _made(part)) is not None:
+            yield (*steps, key), sample
     if isinstance(schema.get("additionalProperties"), dict):
         yield (*steps, "example.invalid/x"), _made(schema["additionalProperties"]) or "1"
 
@@ -123,9 +123,9 @@ def _made(schema: Json) -> Any:
     kind = schema.get("type")
     if kind == "object" or "properties" in schema:
         required = schema.get("required") or list(schema.get("properties") or ())[:1]
-        made = {key: _made((schema.get("properties") or {}).get(key, {})) for key in required}
-        made = {key: value for key, value in made.items() if value is not None}
-        return made or ({"x": "y"} if "additionalProperties" in schema else {})
+        fields = {key: _made((schema.get("properties") or {}).get(key, {})) for key in required}
+        fields = {key: value for key, value in fields.items() if value is not None}
+        return fields or ({"x": "y"} if "additionalProperties" in schema else {})
     if kind == "array":
         inner = _made(schema.get("items") or {})
         return [] if inner is None else [inner]
@@ -191,8 +191,8 @@ def by_each_door(live: Json, steps: Steps, value: Any) -> Iterator[tuple[str, st
         yield "strategic merge patch", "strategic", body
     parents = [steps[: n + 1] for n in range(len(steps) - 1) if not _exists(live, steps[: n + 1])]
     pointer = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in steps)
-    made = [{"op": "add", "path": "".join(f"/{step}" for step in parent), "value": {}} for parent in parents]
-    yield "JSON patch", "json", [*made, {"op": "add", "path": pointer, "value": value}]
+    creations = [{"op": "add", "path": "".join(f"/{step}" for step in parent), "value": {}} for parent in parents]
+    yield "JSON patch", "json", [*creations, {"op": "add", "path": pointer, "value": value}]
     head = {"apiVersion": live["apiVersion"], "kind": live["kind"]}
     metadata = {**body.get("metadata", {}), "name": live["metadata"]["name"]}
     yield "server-side apply", "apply", {**head, **body, "metadata": metadata}
@@ -229,10 +229,10 @@ def _patch(live: Json, steps: Steps, value: Any) -> Json:
     first = next((n for n, step in enumerate(steps) if isinstance(step, int)), None)
     if first is None:
         return _nested(steps, value)
-    kept: Any = live
+    current: Any = live
     for step in steps[:first]:
-        kept = kept[step]
-    entries = copy.deepcopy(kept)
+        current = current[step]
+    entries = copy.deepcopy(current)
     target: Any = entries
     for step in steps[first:-1]:
         target = target[step]

@@ -56,8 +56,10 @@ def outcome(api: Api, act: Act) -> Answer:
 
 def content(live: Json) -> Json:
     """An object without what the server counts and notes at every write."""
-    kept = {k: v for k, v in live["metadata"].items() if k not in ("managedFields", "resourceVersion", "generation")}
-    return {**live, "metadata": kept}
+    metadata = {
+        k: v for k, v in live["metadata"].items() if k not in ("managedFields", "resourceVersion", "generation")
+    }
+    return {**live, "metadata": metadata}
 
 
 def is_done(api: Api, admin: Api, act: Act) -> bool:
@@ -67,11 +69,11 @@ def is_done(api: Api, admin: Api, act: Act) -> bool:
     """
     while True:
         live = admin.get(act.path.removesuffix("/status"))
-        answer = outcome(api, act)
-        if answer.status >= 300:
+        response = outcome(api, act)
+        if response.status >= 300:
             return False
-        if answer.body["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
-            return content(answer.body) != content(live)
+        if response.body["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"]:
+            return content(response.body) != content(live)
 
 
 def thief(plane: ControlPlane, name: str) -> Api:

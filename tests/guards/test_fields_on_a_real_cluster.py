@@ -71,9 +71,9 @@ def tried(api: Api, admin: Api, path: str, live: Json, schemas: Schemas, allowed
         for title, body in changes(live, schemas.of(live["apiVersion"], live["kind"]), allowed)
     ]
     answers = [(act, outcome(api, act)) for act in acts]
-    assert [act.title for act, answer in answers if answer.status < 300 and is_done(api, admin, act)] == []
-    assert {answer.status for _, answer in answers} <= {200, 400, 403, 422}
-    return sum(answer.by_policy for _, answer in answers)
+    assert [act.title for act, response in answers if response.status < 300 and is_done(api, admin, act)] == []
+    assert {response.status for _, response in answers} <= {200, 400, 403, 422}
+    return sum(response.by_policy for _, response in answers)
 
 
 def test_the_policy_of_a_nodes_agent_holds_too(

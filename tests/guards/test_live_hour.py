@@ -18,8 +18,10 @@ MINUTES = float(os.environ.get("GUARDED_MINUTES", "10"))
 
 def entry(user: str, code: int, resource: str = "nodes", group: str = "") -> str:
     target = {"resource": resource, "subresource": "status", "apiGroup": group}
-    answer = {"code": code, "message": "no" if code == 403 else ""}
-    return json.dumps({"user": {"username": user}, "verb": "patch", "objectRef": target, "responseStatus": answer})
+    response_status = {"code": code, "message": "no" if code == 403 else ""}
+    return json.dumps(
+        {"user": {"username": user}, "verb": "patch", "objectRef": target, "responseStatus": response_status}
+    )
 
 
 def test_of_an_audit_log_the_writes_of_our_accounts_count_and_no_questions_about_rights() -> None:

@@ -80,10 +80,15 @@ def containers(**change: Any) -> Json:
 
 
 def quota(labels: Json | None = None, **metadata: Any) -> Json:
-    made = {f"{QUOTA}/profile": "p", f"{QUOTA}/is-root": "true", f"{QUOTA}/is-parent": "true", f"{QUOTA}/tree-id": "t"}
+    profile_labels = {
+        f"{QUOTA}/profile": "p",
+        f"{QUOTA}/is-root": "true",
+        f"{QUOTA}/is-parent": "true",
+        f"{QUOTA}/tree-id": "t",
+    }
     spec = {"min": {"cpu": "0"}, "max": {"cpu": "0"}}
     return applied("scheduling.sigs.k8s.io/v1alpha1", "ElasticQuota", "stolen", spec=spec) | {
-        "metadata": {"name": "stolen", "labels": {**made, **(labels or {})}, **metadata}
+        "metadata": {"name": "stolen", "labels": {**profile_labels, **(labels or {})}, **metadata}
     }
 
 
@@ -305,7 +310,7 @@ FORBIDDEN: dict[str, tuple[str, Act]] = {
 }
 
 
-def asked(plane: ControlPlane, who: str, act: Act) -> Answer:
+def dry_run(plane: ControlPlane, who: str, act: Act) -> Answer:
     """The answer to a dry run; `?` of its path are further parameters, and `{}` of a creation by apply are left out."""
     path, _, rest = act.path.partition("?")
     query = {"dryRun": "All", **dict(pair.split("=") for pair in rest.split("&") if pair)}
@@ -319,32 +324,32 @@ def asked(plane: ControlPlane, who: str, act: Act) -> Answer:
 @pytest.mark.parametrize("title", FORBIDDEN)
 def test_what_one_door_refuses_no_other_door_does(plane: ControlPlane, title: str) -> None:
     who, act = FORBIDDEN[title]
-    answer = asked(plane, who, act)
+    response = dry_run(plane, who, act)
     # 403: by RBAC or by a policy. 422 and 400: Kubernetes itself, of a field that nobody may change, or nobody has.
-    refused = answer.status in (400, 403, 422)
+    refused = response.status in (400, 403, 422)
     if not refused and act.method == "PATCH":  # a field that the server drops is no change either
         path = act.path.partition("?")[0]
         live = plane.api().get(path.removesuffix("/status").removesuffix("/resize"))
-        refused = content(answer.body) == content(live)
-    assert refused, answer
+        refused = content(response.body) == content(live)
+    assert refused, response
 
 
 def test_a_resize_as_the_product_makes_it_is_let_through(plane: ControlPlane) -> None:
     resources = {"requests": {"cpu": "150m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}}
     body = {"spec": {"containers": [{"name": "app", "resources": resources}]}}
-    assert asked(plane, MANAGER, Act("", "PATCH", f"{RUNS}/resize", body, STRATEGIC)).status == 200
+    assert dry_run(plane, MANAGER, Act("", "PATCH", f"{RUNS}/resize", body, STRATEGIC)).status == 200
 
 
 def test_a_root_quota_and_a_hand_over_as_the_product_makes_them_are_let_through(plane: ControlPlane) -> None:
-    assert asked(plane, MANAGER, Act("", "POST", QUOTAS, quota())).status in (200, 201)
+    assert dry_run(plane, MANAGER, Act("", "POST", QUOTAS, quota())).status in (200, 201)
     # As the webhooks of quotas complete them, ours and Koordinator's: a weight as large as max, the root as parent.
     weight, parent = {f"{QUOTA}/shared-weight": '{"cpu":"0"}'}, {f"{QUOTA}/parent": "koordinator-root-quota"}
     full = quota(parent, annotations=weight)
-    assert asked(plane, MANAGER, Act("", "POST", QUOTAS, full)).status in (200, 201)
+    assert dry_run(plane, MANAGER, Act("", "POST", QUOTAS, full)).status in (200, 201)
     more = {"metadata": {"labels": parent, "annotations": weight}, "spec": {"max": {"cpu": "9"}, "min": {"cpu": "9"}}}
-    assert asked(plane, MANAGER, Act("", "PATCH", f"{QUOTAS}/made", more, MERGE)).status == 200
+    assert dry_run(plane, MANAGER, Act("", "PATCH", f"{QUOTAS}/made", more, MERGE)).status == 200
     own = {"spec": {"swaps": [SWAP], "nodes": {"n": [f"{SHOP}/web"]}}}
-    assert asked(plane, MANAGER, Act("", "PATCH", f"{SWAPS}/swaps", own, MERGE)).status == 200
+    assert dry_run(plane, MANAGER, Act("", "PATCH", f"{SWAPS}/swaps", own, MERGE)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -398,14 +403,14 @@ def test_an_eviction_in_a_former_version_is_looked_at_as_well(
     for version in ("policy/v1", "policy/v1beta1"):
         act = Act("", "POST", f"{CORE}/pods/needed/eviction", {**eviction_of(pod, "", "").body, "apiVersion": version})
         act.body["deleteOptions"] = {}
-        answer = wait_for(f"a refusal of {version}", lambda act=act: _refusal(asked(plane, MANAGER, act)))
+        response = wait_for(f"a refusal of {version}", lambda act=act: _refusal(dry_run(plane, MANAGER, act)))
         # The server takes bodies of the former version too, and gives both to the policy.
-        assert answer.by_policy, answer
+        assert response.by_policy, response
     admin.delete(f"{CORE}/pods/needed", gracePeriodSeconds="0")
 
 
-def _refusal(answer: Answer) -> Answer | None:
-    return answer if answer.status in (400, 403) else None
+def _refusal(response: Answer) -> Answer | None:
+    return response if response.status in (400, 403) else None
 
 
 def test_no_placeholder_is_left_behind(plane: ControlPlane) -> None:

@@ -45,10 +45,10 @@ def plane(control_plane: ControlPlane) -> ControlPlane:
     return control_plane
 
 
-def refused(answer: Answer) -> bool:
+def refused(response: Answer) -> bool:
     """Whether a policy, or the server's own validation before it, refused; any other failure is the test's."""
-    assert answer.by_policy or answer.status in (200, 201, 422), answer
-    return answer.status >= 300
+    assert response.by_policy or response.status in (200, 201, 422), response
+    return response.status >= 300
 
 
 def placeholder() -> Json:
@@ -137,8 +137,8 @@ def test_the_manager_makes_no_priority_class_but_those_of_placeholders(
     plane: ControlPlane, change: Json, let: bool
 ) -> None:
     body = {**class_intent("cotenant-below-99", 99).body, **change}
-    answer = outcome(thief(plane, "cotenant-manager"), Act("class", "POST", CLASSES, body))
-    assert refused(answer) is not let, answer
+    response = outcome(thief(plane, "cotenant-manager"), Act("class", "POST", CLASSES, body))
+    assert refused(response) is not let, response
 
 
 def runs(admin: Api, node: str, name: str, namespace: str = SHOP, **spec: Any) -> str:
@@ -216,8 +216,8 @@ def test_only_the_manager_says_that_capacity_is_handed_over_and_for_minutes_at_m
     if not admin.exists(f"{SWAPS}/{name}"):
         admin.create(SWAPS, {**body, "spec": {"servedUntil": SWAP["expires"]}})
     patch = {"spec": {"swaps": [swap], "nodes": {"n": ["shop/web"]}}}
-    answer = outcome(thief(plane, who), Act("swap", "PATCH", f"{SWAPS}/{name}", patch, MERGE))
-    assert refused(answer) is not let, answer
+    response = outcome(thief(plane, who), Act("swap", "PATCH", f"{SWAPS}/{name}", patch, MERGE))
+    assert refused(response) is not let, response
 
 
 OWN_CHANGES: dict[str, dict[str, Any]] = {
@@ -243,9 +243,11 @@ THEFTS: dict[str, dict[str, Any]] = {
 def test_of_a_workload_the_manager_changes_requests_limits_and_the_heap_alone(plane: ControlPlane, title: str) -> None:
     change = {**OWN_CHANGES, **THEFTS}[title]
     patch = {"spec": {"template": {"spec": {"containers": [{"name": "app", **change}]}}}}
-    answer = outcome(thief(plane, "cotenant-manager"), Act(title, "PATCH", f"{APPS}/deployments/web", patch, STRATEGIC))
+    response = outcome(
+        thief(plane, "cotenant-manager"), Act(title, "PATCH", f"{APPS}/deployments/web", patch, STRATEGIC)
+    )
     own = title in OWN_CHANGES
-    assert refused(answer) is not own, answer
+    assert refused(response) is not own, response
 
 
 AUTOSCALER = f"/apis/autoscaling/v2/namespaces/{SHOP}/horizontalpodautoscalers/web"
@@ -280,8 +282,8 @@ def floor(original: int | None, minimum: int) -> Json:
 def test_of_an_autoscaler_the_manager_raises_the_floor_and_says_what_it_was(
     plane: ControlPlane, patch: Json, let: bool
 ) -> None:
-    answer = outcome(thief(plane, "cotenant-manager"), Act("floor", "PATCH", AUTOSCALER, patch, MERGE))
-    assert refused(answer) is not let, answer
+    response = outcome(thief(plane, "cotenant-manager"), Act("floor", "PATCH", AUTOSCALER, patch, MERGE))
+    assert refused(response) is not let, response
 
 
 def utilization(percent: int, name: str = "cpu") -> Json:
@@ -297,8 +299,8 @@ def utilization(percent: int, name: str = "cpu") -> Json:
 def test_of_an_autoscalers_metrics_the_manager_moves_a_target_alone(
     plane: ControlPlane, patch: Json, let: bool
 ) -> None:
-    answer = outcome(thief(plane, "cotenant-manager"), Act("target", "PATCH", AUTOSCALER, patch, MERGE))
-    assert refused(answer) is not let, answer
+    response = outcome(thief(plane, "cotenant-manager"), Act("target", "PATCH", AUTOSCALER, patch, MERGE))
+    assert refused(response) is not let, response
 
 
 DEFAULT_TOLERATIONS = [
@@ -328,8 +330,8 @@ PREFERENCE = {"weight": 100, "preference": {"matchFields": [HERE]}}
     ids=["own gate", "others' gate", "toleration", "selector", "node affinity", "label", "finalizer", "our label"],
 )
 def test_of_a_pod_that_waits_the_manager_lifts_its_own_gates_alone(plane: ControlPlane, patch: Json, let: bool) -> None:
-    answer = outcome(thief(plane, "cotenant-manager"), Act("gate", "PATCH", f"{CORE}/pods/web", patch, MERGE))
-    assert refused(answer) is not let, answer
+    response = outcome(thief(plane, "cotenant-manager"), Act("gate", "PATCH", f"{CORE}/pods/web", patch, MERGE))
+    assert refused(response) is not let, response
 
 
 PLANS = f"/apis/cotenant.dev/v1alpha1/namespaces/{SHOP}/reservationplans"
@@ -372,8 +374,8 @@ def test_a_plan_is_approved_by_who_may_approve_in_their_own_name(
     wait_for(
         "the rights", lambda: outcome(api, Act("", "PATCH", f"{PLANS}/evening", {"spec": {"suspend": False}})).body
     )
-    answer = outcome(api, Act("approve", "PATCH", f"{PLANS}/evening", patch))
-    assert refused(answer) is not let, answer
+    response = outcome(api, Act("approve", "PATCH", f"{PLANS}/evening", patch))
+    assert refused(response) is not let, response
 
 
 def test_a_plan_that_comes_approved_is_refused(plane: ControlPlane) -> None:

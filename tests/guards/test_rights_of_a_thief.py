@@ -35,9 +35,9 @@ def resources(api: Api) -> tuple[tuple[str, str, bool, tuple[str, ...], str], ..
     """(group/version, resource with subresource, in a namespace?, verbs, kind) of all that is served."""
     groups = [f"apis/{g['preferredVersion']['groupVersion']}" for g in api.get("/apis")["groups"]]
     return tuple(
-        (path.partition("/")[2], one["name"], one["namespaced"], tuple(one["verbs"]), one["kind"])
+        (path.partition("/")[2], resource["name"], resource["namespaced"], tuple(resource["verbs"]), resource["kind"])
         for path in ("api/v1", *groups)
-        for one in api.get(f"/{path}")["resources"]
+        for resource in api.get(f"/{path}")["resources"]
     )
 
 
@@ -64,8 +64,8 @@ def acts(api: Api, account: str, namespace: str) -> Iterator[Act]:
         for verb, method in {**VERBS, **READING}.items():
             if verb not in verbs or _covered(account, group, resource, verb, namespace):
                 continue
-            named = part or verb not in ("create", "list", "deletecollection")
-            path = f"{where}/{NAME}" if named else where
+            is_named = part or verb not in ("create", "list", "deletecollection")
+            path = f"{where}/{NAME}" if is_named else where
             body: Any = {"apiVersion": version, "kind": kind, "metadata": {"name": NAME}}
             yield Act(
                 f"{account}: {verb} {resource} in {namespace if namespaced else 'the cluster'}",
@@ -85,5 +85,5 @@ def test_a_stolen_token_does_nothing_that_no_right_covers(control_plane: Control
     wait_for("the API server to know the account's rights", lambda: outcome(api, tried[0]).status == 403)
     answers = [(act.title, outcome(api, act).status) for act in tried]
     # 403 by RBAC, before anything of the request is looked at: not 404, which would say that it was let through.
-    assert [answer for answer in answers if answer[1] != 403] == []
+    assert [reply for reply in answers if reply[1] != 403] == []
     assert len(answers) >= 400

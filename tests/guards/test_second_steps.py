@@ -56,16 +56,16 @@ CLASSES = [
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_placeholder_has_no_class_that_pushes_others_aside(plane: ControlPlane, name: str, who: str) -> None:
     api = thief(plane, who) if who else plane.api()
-    answer = outcome(api, Act(name, "POST", PODS, edited("spec/priorityClassName", name)))
+    response = outcome(api, Act(name, "POST", PODS, edited("spec/priorityClassName", name)))
     # A class that does not exist is refused by Kubernetes itself, as 403 too.
-    assert answer.status in (403, 422), answer
+    assert response.status in (403, 422), response
 
 
 @pytest.mark.parametrize("field", ["priority", "preemptionPolicy"])
 def test_a_placeholder_is_worth_what_its_class_says(plane: ControlPlane, field: str) -> None:
     value = {"priority": 2_000_000_000, "preemptionPolicy": "PreemptLowerPriority"}[field]
-    answer = outcome(thief(plane, MANAGER), Act(field, "POST", PODS, edited(f"spec/{field}", value)))
-    assert answer.status in (403, 422), answer
+    response = outcome(thief(plane, MANAGER), Act(field, "POST", PODS, edited(f"spec/{field}", value)))
+    assert response.status in (403, 422), response
 
 
 HOLDING: dict[str, Any] = {
@@ -92,10 +92,10 @@ def test_no_field_of_a_pod_that_a_placeholder_needs_not_is_set_at_its_creation(p
     allowed = {**HOLDING, "metadata": {key: {} for key in schema["properties"]["metadata"]["properties"]}}
     tried = 0
     for title, patch in changes(own, schema, allowed):
-        answer = outcome(manager, Act(title, "POST", PODS, merged(own, patch)))
-        assert answer.status in (200, 201, 400, 403, 422), (title, answer)
-        assert answer.status >= 400 or bare(answer.body) == plain, title
-        tried += answer.status >= 400
+        response = outcome(manager, Act(title, "POST", PODS, merged(own, patch)))
+        assert response.status in (200, 201, 400, 403, 422), (title, response)
+        assert response.status >= 400 or bare(response.body) == plain, title
+        tried += response.status >= 400
     assert tried >= 60
 
 
@@ -108,9 +108,9 @@ def merged(live: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, dict):
         return patch
-    found = dict(live) if isinstance(live, dict) else {}
-    found |= {key: merged(found.get(key), value) for key, value in patch.items()}
-    return {key: value for key, value in found.items() if key not in patch or patch[key] is not None}
+    merged_body = dict(live) if isinstance(live, dict) else {}
+    merged_body |= {key: merged(merged_body.get(key), value) for key, value in patch.items()}
+    return {key: value for key, value in merged_body.items() if key not in patch or patch[key] is not None}
 
 
 # --- the webhook's Secret: no token of another account, no deletion ---
@@ -145,8 +145,8 @@ def without_secret(plane: ControlPlane) -> ControlPlane:
 @pytest.mark.parametrize("title", NEW_SECRETS)
 def test_the_webhook_makes_no_secret_but_its_certificate(without_secret: ControlPlane, title: str) -> None:
     act = Act(title, "PATCH", SECRET, NEW_SECRETS[title], PATCHES["apply"])
-    answer = sent(thief(without_secret, WEBHOOK), act, fieldManager=WEBHOOK, force="true")
-    assert answer.by_policy or answer.status == 422, answer
+    response = sent(thief(without_secret, WEBHOOK), act, fieldManager=WEBHOOK, force="true")
+    assert response.by_policy or response.status == 422, response
 
 
 def test_the_webhook_makes_its_certificate_and_writes_it_anew_and_nothing_else_of_it(
@@ -166,9 +166,9 @@ def test_the_webhook_makes_its_certificate_and_writes_it_anew_and_nothing_else_o
         (("type",), "kubernetes.io/service-account-token"),
     ):
         for door, kind, body in by_each_door(live, steps, value):
-            answer = sent(api, Act(door, "PATCH", SECRET, body, PATCHES[kind]),
+            response = sent(api, Act(door, "PATCH", SECRET, body, PATCHES[kind]),
                           **({"fieldManager": "x", "force": "true"} if kind == "apply" else {}))  # fmt: skip
-            assert answer.by_policy or answer.status == 422, (steps, door, answer)
+            assert response.by_policy or response.status == 422, (steps, door, response)
     admin.delete(SECRET)
 
 
@@ -223,7 +223,7 @@ def test_an_approved_plan_is_changed_by_who_may_approve_and_by_the_forecast(
             by_planner, by_manager = sent(petra, act, **query), sent(thief(plane, MANAGER), act, **query)
             by_approver = sent(paul, act, **query)
             if title in SETTLED:  # by the definition itself, whoever asks
-                assert {answer.status for answer in (by_planner, by_manager, by_approver)} == {422}, act
+                assert {response.status for response in (by_planner, by_manager, by_approver)} == {422}, act
                 continue
             assert by_planner.by_policy is (title in TERMS), (act, by_planner)
             assert by_manager.by_policy is (title not in FORECAST), (act, by_manager)
@@ -283,8 +283,8 @@ SETTING = {
 
 @pytest.mark.parametrize("title", SETTING)
 def test_the_hook_sets_nothing_of_an_autoscaler(plane: ControlPlane, title: str) -> None:
-    answer = outcome(thief(plane, HOOK), Act(title, "PATCH", AUTOSCALER, SETTING[title], MERGE))
-    assert answer.by_policy, answer
+    response = outcome(thief(plane, HOOK), Act(title, "PATCH", AUTOSCALER, SETTING[title], MERGE))
+    assert response.by_policy, response
 
 
 def test_the_hook_gives_a_floor_back(plane: ControlPlane) -> None:
@@ -364,8 +364,8 @@ def test_the_manager_sends_no_pod_elsewhere_that_waits_behind_the_gates_of_other
     if not admin.exists(f"{CORE}/pods/{name}"):
         admin.create(f"{CORE}/pods", {"metadata": {"name": name}, "spec": pod_spec(schedulingGates=[{"name": gate}])})
     patch = {"spec": {"affinity": {"nodeAffinity": NOWHERE}}}
-    answer = outcome(thief(plane, MANAGER), Act(gate, "PATCH", f"{CORE}/pods/{name}", patch, MERGE))
-    assert (answer.status == 200, answer.by_policy) == (let, not let), answer
+    response = outcome(thief(plane, MANAGER), Act(gate, "PATCH", f"{CORE}/pods/{name}", patch, MERGE))
+    assert (response.status == 200, response.by_policy) == (let, not let), response
 
 
 # --- hand-overs: the webhook takes away ---
@@ -392,24 +392,24 @@ def device_slice(name: str, **spec: Any) -> Create:
 def test_an_agent_voids_the_devices_of_no_other_node(
     plane: ControlPlane, fake_nodes: Callable[[int], list[str]], tmp_path: Path
 ) -> None:
-    here, there = fake_nodes(2)
+    here, other_node = fake_nodes(2)
     client = KubeClient(agent_access(plane, here, tmp_path), KubeSettings(retries=0))
 
-    def answer(wish: Create) -> Answer:
+    def response_to(creation: Create) -> Answer:
         try:
-            return Answer(200, "", Writer(client, "t").send(wish, dry_run=True))
+            return Answer(200, "", Writer(client, "t").send(creation, dry_run=True))
         except Exception as error:  # noqa: BLE001 - each refusal is compared below
             return Answer(403, str(error))
 
-    assert wait_for("the rights", lambda: answer(device_slice("own", nodeName=here)).status == 200)
-    for title, wish in {
-        "another's node": device_slice("a", nodeName=there),
-        "another's pool": device_slice("b", nodeName=here, pool={"name": there, "generation": 2**40}),
+    assert wait_for("the rights", lambda: response_to(device_slice("own", nodeName=here)).status == 200)
+    for title, creation in {
+        "another's node": device_slice("a", nodeName=other_node),
+        "another's pool": device_slice("b", nodeName=here, pool={"name": other_node, "generation": 2**40}),
         "a pool for all": device_slice("c", nodeName=here, pool={"name": "all"}),
         "another's driver": device_slice("d", nodeName=here, driver="gpu.nvidia.com"),
         "a driver that looks alike": device_slice("e", nodeName=here, driver="node.cotenant.dev.example.com"),
     }.items():
-        assert answer(wish).by_policy, (title, answer(wish))
+        assert response_to(creation).by_policy, (title, response_to(creation))
     client.close()
 
 
@@ -421,7 +421,9 @@ OWN_KINDS: list[tuple[str, str, str, str, dict[str, Any] | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("who", "version", "kind", "plural", "spec"), OWN_KINDS, ids=[one[3] for one in OWN_KINDS])
+@pytest.mark.parametrize(
+    ("who", "version", "kind", "plural", "spec"), OWN_KINDS, ids=[own_kind[3] for own_kind in OWN_KINDS]
+)
 def test_no_account_makes_an_object_that_stays_for_ever(
     plane: ControlPlane, who: str, version: str, kind: str, plural: str, spec: Json | None
 ) -> None:

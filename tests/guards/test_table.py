@@ -77,17 +77,21 @@ def _merged(live: Any, patch: Any) -> Any:
     """RFC 7386."""
     if not isinstance(patch, dict):
         return patch
-    found = dict(live) if isinstance(live, dict) else {}
+    merged_body = dict(live) if isinstance(live, dict) else {}
     for key, value in patch.items():
-        found[key] = _merged(found.get(key), value)
-    return found
+        merged_body[key] = _merged(merged_body.get(key), value)
+    return merged_body
 
 
 def policies() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """(name, spec, spec of the binding) of every policy that is shipped."""
-    found = [body for file in sorted(DEPLOY.glob("*.yaml")) for body in yaml.safe_load_all(file.read_text()) if body]
-    specs = {one["metadata"]["name"]: one["spec"] for one in found if one["kind"] == "ValidatingAdmissionPolicy"}
-    bindings = [one["spec"] for one in found if one["kind"] == "ValidatingAdmissionPolicyBinding"]
+    bodies = [body for file in sorted(DEPLOY.glob("*.yaml")) for body in yaml.safe_load_all(file.read_text()) if body]
+    specs = {
+        manifest["metadata"]["name"]: manifest["spec"]
+        for manifest in bodies
+        if manifest["kind"] == "ValidatingAdmissionPolicy"
+    }
+    bindings = [manifest["spec"] for manifest in bodies if manifest["kind"] == "ValidatingAdmissionPolicyBinding"]
     return [(binding["policyName"], specs[binding["policyName"]], binding) for binding in bindings]
 
 
@@ -118,7 +122,9 @@ def writes_on_others() -> set[tuple[str, str, str, str]]:
         for verb in right.verbs
     }
     return {
-        one for one in bound | granted if one[1] in OTHERS and one[3] in OPERATIONS and one[1:] not in WITHOUT_POLICY
+        bound_right
+        for bound_right in bound | granted
+        if bound_right[1] in OTHERS and bound_right[3] in OPERATIONS and bound_right[1:] not in WITHOUT_POLICY
     }
 
 
@@ -127,11 +133,11 @@ def test_every_right_to_write_what_is_not_ours_has_a_policy_about_that_account()
     writes = writes_on_others()
     assert ("cotenant-manager", "", "pods/resize", "patch") in writes
     assert len(writes) >= 25
-    assert sorted(one for one in writes if not any(_covers(spec, *one) for _, spec, _ in policies())) == []
+    assert sorted(right for right in writes if not any(_covers(spec, *right) for _, spec, _ in policies())) == []
 
 
 def _covers(spec: dict[str, Any], account: str, group: str, resource: str, verb: str) -> bool:
-    conditions = "".join(one["expression"] for one in spec.get("matchConditions", ()))
+    conditions = "".join(condition["expression"] for condition in spec.get("matchConditions", ()))
     return f":{account}'" in conditions and any(
         group in rule["apiGroups"] and resource in rule["resources"] and OPERATIONS[verb] in rule["operations"]
         for rule in spec["matchConstraints"]["resourceRules"]

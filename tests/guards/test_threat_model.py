@@ -18,9 +18,9 @@ def lines() -> list[tuple[str, list[str]]]:
 
 
 def test_each_line_of_the_threat_model_names_files_of_tests_that_are_there() -> None:
-    found = lines()
-    assert len(found) >= 10
-    for who, tests in found:
+    threats = lines()
+    assert len(threats) >= 10
+    for who, tests in threats:
         assert tests, who
         for test in tests:
             assert "\ndef test_" in (ROOT / test).read_text(encoding="utf-8"), (who, test)

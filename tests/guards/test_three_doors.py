@@ -66,10 +66,10 @@ def granted(role: str) -> frozenset[Need]:
     """By the file that is shipped."""
     texts = [(DEPLOY / name).read_text("utf-8") for name in ("planner.yaml", "applier.yaml", "rbac/reader.yaml")]
     bodies = [body for text in texts for body in yaml.safe_load_all(text)]
-    (found,) = (b for b in bodies if b["kind"] == "ClusterRole" and b["metadata"]["name"] == role)
+    (cluster_role,) = (b for b in bodies if b["kind"] == "ClusterRole" and b["metadata"]["name"] == role)
     return frozenset(
         (verb, group, resource)
-        for rule in found["rules"]
+        for rule in cluster_role["rules"]
         for group in rule.get("apiGroups", ())
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -86,9 +86,9 @@ class Door:
     targets: Mapping[str, Target]
     plane: ControlPlane
 
-    def kubectl(self, *words: str, text: str = "") -> None:
+    def kubectl(self, *arguments: str, text: str = "") -> None:
         try:
-            self.plane.kubectl("-n", SHOP, *words, text=text, kubeconfig=self.kubeconfig)
+            self.plane.kubectl("-n", SHOP, *arguments, text=text, kubeconfig=self.kubeconfig)
         except subprocess.CalledProcessError as error:
             assert "orbidden" in error.stderr, error.stderr
 
@@ -97,10 +97,10 @@ class Door:
 
     def rest(self, method: str, path: str, body: Json) -> None:
         headers = {"X-CSRFToken": self.browser.cookie("_csrf_token"), "Origin": self.browser.address}
-        answer = self.browser.session.request(
+        response = self.browser.session.request(
             method, f"{self.browser.address}/api/v1/{path}", json=body, headers=headers, timeout=60
         )
-        assert answer.status_code in (200, 201, 403), answer.text
+        assert response.status_code in (200, 201, 403), response.text
 
 
 PODS_LATER = 5
@@ -148,13 +148,13 @@ def by_rest(method: str, act: str, body: Json) -> Callable[[Door, str], None]:
 
 
 def by_page(button: str, **values: Any) -> Callable[[Door, str], None]:
-    named = {key.replace("_", "-") + ".value": value for key, value in values.items()}
-    return lambda door, name: _press(door, button, {**named, "plan-ref.data": f"{SHOP}/{name}"})
+    inputs = {key.replace("_", "-") + ".value": value for key, value in values.items()}
+    return lambda door, name: _press(door, button, {**inputs, "plan-ref.data": f"{SHOP}/{name}"})
 
 
 def _press(door: Door, button: str, plain: Json) -> None:
-    answer = sweep.press(door.browser, door.targets[button], Values(plain, {}))
-    assert answer.status_code in (200, 204), answer.text
+    response = sweep.press(door.browser, door.targets[button], Values(plain, {}))
+    assert response.status_code in (200, 204), response.text
 
 
 PATCH, APPROVE, CREATE = ((verb, OWN, "reservationplans") for verb in ("patch", "approve", "create"))
@@ -279,7 +279,7 @@ def entered(plane: ControlPlane, served: tuple[str, Any], role: str) -> Door:
     name = f"one-{role}"
     browser = Browser(url, **{"X-Forwarded-User": name, "X-Forwarded-Groups": "people"})
     browser.get("/", page=True)
-    targets = {str(one["id"]): target for target in sweep.targets(app) for one in target.inputs[:1]}
+    targets = {str(dependency["id"]): target for target in sweep.targets(app) for dependency in target.inputs[:1]}
     return Door(name, plane.user(name), browser, targets, plane)
 
 
@@ -333,8 +333,10 @@ def test_of_a_node_who_empties_changes_the_mark_alone_by_kubectl_too(
     (node,), admin = fake_nodes(1), plane.api()
     if title == "give back":
         admin.patch(f"/api/v1/nodes/{node}", NODE_ACTS["mark"][0])
-    answer = outcome(plane.api(plane.user("one-cotenant-emptier")), Act(title, "PATCH", f"/api/v1/nodes/{node}", patch))
-    assert (answer.status == 200, answer.by_policy) == (let, not let), answer
+    response = outcome(
+        plane.api(plane.user("one-cotenant-emptier")), Act(title, "PATCH", f"/api/v1/nodes/{node}", patch)
+    )
+    assert (response.status == 200, response.by_policy) == (let, not let), response
 
 
 def test_who_may_change_nodes_as_a_whole_is_not_held_to_the_mark(
@@ -371,8 +373,8 @@ def job(name: str, by: str = "") -> Json:
 def test_a_move_is_signed_with_the_name_of_who_approves_it(plane: ControlPlane, who: str, by: str, let: bool) -> None:
     install_crd(plane.api(), "podmigrationjobs.scheduling.koordinator.sh")
     api = plane.api(plane.user(who) if who else None)
-    answer = outcome(api, Act("move", "POST", JOBS, job("signed", by)))
-    assert (answer.status in (200, 201), answer.by_policy) == (let, not let), answer
+    response = outcome(api, Act("move", "POST", JOBS, job("signed", by)))
+    assert (response.status in (200, 201), response.by_policy) == (let, not let), response
 
 
 @pytest.mark.parametrize(
@@ -388,8 +390,8 @@ def test_a_move_is_withdrawn_by_kubectl_as_on_the_page_while_it_is_pending(
         admin.patch(f"{JOBS}/{name}/status", {"status": {"phase": phase}})
     mover = plane.api(plane.user("one-cotenant-mover"))
     wait_for("the rights", lambda: outcome(mover, Act("", "POST", JOBS, job("probe"))).status < 300)
-    answer = outcome(mover, Act("withdraw", "DELETE", f"{JOBS}/{name}"))
-    assert (answer.status == 200, answer.by_policy) == (let, not let), answer
+    response = outcome(mover, Act("withdraw", "DELETE", f"{JOBS}/{name}"))
+    assert (response.status == 200, response.by_policy) == (let, not let), response
     assert outcome(thief_manager(plane), Act("end", "DELETE", f"{JOBS}/{name}")).status == 200
     assert outcome(admin, Act("end", "DELETE", f"{JOBS}/{name}")).status == 200
 

@@ -48,18 +48,18 @@ def test_no_trick_with_names_or_metadata_changes_more_than_the_table_allows(
     tried = 0
     for act in acts(admin.get(live_path), path, guard):
         query = {"fieldManager": "kubectl", "force": "true"} if act.kind == PATCHES["apply"] else {}
-        answer = sent(api, act, **query)
-        assert answer.status in (200, 400, 403, 422), (act, answer)
-        assert answer.status != 200 or content(answer.body) == unchanged(admin, live_path, answer), act
-        tried += answer.by_policy
+        response = sent(api, act, **query)
+        assert response.status in (200, 400, 403, 422), (act, response)
+        assert response.status != 200 or content(response.body) == unchanged(admin, live_path, response), act
+        tried += response.by_policy
     assert tried >= 20  # the other refusals are the server's own, of names that no object may have
 
 
-def unchanged(admin: Api, path: str, answer: Answer) -> Json:
+def unchanged(admin: Api, path: str, response: Answer) -> Json:
     """The object that a dry run was made from; the answer itself where a controller wrote in between."""
     live = admin.get(path)
-    same = live["metadata"]["resourceVersion"] == answer.body["metadata"]["resourceVersion"]
-    return content(live if same else answer.body)
+    same = live["metadata"]["resourceVersion"] == response.body["metadata"]["resourceVersion"]
+    return content(live if same else response.body)
 
 
 def acts(live: Json, path: str, guard: Guard) -> Iterator[Act]:
@@ -162,7 +162,7 @@ def test_no_account_goes_through_a_door_that_is_not_its_own(control_plane: Contr
     closed = DOORS.keys() - OWN_DOORS.get(account, set())
     answers = {title: door_of(api, *DOORS[title]) for title in sorted(closed)}
     # 403 by RBAC, before anything of the request is read.
-    assert {title: answer for title, answer in answers.items() if answer.status != 403} == {}
+    assert {title: response for title, response in answers.items() if response.status != 403} == {}
 
 
 def door_of(api: Api, method: str, path: str) -> Answer:

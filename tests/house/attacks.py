@@ -58,44 +58,44 @@ def _first(parts: Sequence[Any]) -> str:
 
 def _samples(parts: Sequence[Any]) -> Iterator[str]:
     """Texts that the parts match: one for each branch, and for each character that a part of them may be."""
-    seen: dict[str, None] = {}
-    for wanted in _ALPHABET:
+    samples: dict[str, None] = {}
+    for character in _ALPHABET:
         for branch in range(4):
-            seen.setdefault("".join(_sample(part, wanted, branch) for part in parts), None)
-    yield from (text for text in seen if text)
+            samples.setdefault("".join(_sample(part, character, branch) for part in parts), None)
+    yield from (text for text in samples if text)
 
 
-def _sample(part: tuple[Any, Any], wanted: str, branch: int) -> str:
+def _sample(part: tuple[Any, Any], character: str, branch: int) -> str:
     kind, argument = part
     if kind is op.LITERAL:
         return chr(argument)
     if kind in (op.ANY, op.NOT_LITERAL, op.IN):
         items = {op.ANY: [(op.NOT_LITERAL, 10)], op.NOT_LITERAL: [part]}.get(kind, argument)
-        return next((c for c in (wanted, *_ALPHABET, *map(chr, range(128))) if _is_in(items, c)), "")
+        return next((c for c in (character, *_ALPHABET, *map(chr, range(128))) if _is_in(items, c)), "")
     if kind in _REPEATS:
         least = argument[0] or (1 if branch % 2 else 0)
-        return "".join(_sample(inner, wanted, branch) for inner in argument[2]) * min(least, _ENOUGH)
+        return "".join(_sample(inner, character, branch) for inner in argument[2]) * min(least, _ENOUGH)
     inside = _inside(kind, argument)
     if kind in (op.ASSERT, op.ASSERT_NOT) or not inside:
         return ""
     return "".join(
-        _sample(inner, wanted, branch // 2 if kind is op.SUBPATTERN else branch)
+        _sample(inner, character, branch // 2 if kind is op.SUBPATTERN else branch)
         for inner in inside[branch % len(inside)]
     )
 
 
 def _is_in(items: Any, character: str) -> bool:
-    code, negated, found = ord(character), False, False
+    code, negated, is_listed = ord(character), False, False
     for kind, argument in items:
         if kind is op.NEGATE:
             negated = True
         elif kind in (op.LITERAL, op.NOT_LITERAL):
-            found |= (code == argument) is (kind is op.LITERAL)
+            is_listed |= (code == argument) is (kind is op.LITERAL)
         elif kind is op.RANGE:
-            found |= argument[0] <= code <= argument[1]
+            is_listed |= argument[0] <= code <= argument[1]
         elif kind is op.CATEGORY:
-            found |= bool(re.match(_CATEGORIES[argument], character))
-    return found != negated
+            is_listed |= bool(re.match(_CATEGORIES[argument], character))
+    return is_listed != negated
 
 
 _CATEGORIES: Final = {

@@ -114,10 +114,12 @@ def numbers_of(tree: ast.Module, module: str, names: Declared) -> set[str]:
     texts: set[str] = set()
     owners = {part: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for part in node.body}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-        of_errors = {id(part) for one in ast.walk(function) if _answers_input(one) for part in ast.walk(one)}
+        of_errors = {
+            id(part) for ast_node in ast.walk(function) if _answers_input(ast_node) for part in ast.walk(ast_node)
+        }
         scope = _scope(function, owners.get(function, ""), names)
         for node in (node for node in ast.walk(function) if id(node) not in of_errors):
-            texts |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in _written(node, scope)}
+            texts |= {f"{module}.{function.name}: {ast.unparse(ast_node)}" for ast_node in _written(node, scope)}
     return texts
 
 
@@ -125,11 +127,13 @@ def computed_in(tree: ast.Module, module: str, names: Declared) -> set[str]:
     """Those of the numbers of a module that the function that writes them computes: "module.function: expression"."""
     texts: set[str] = set()
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
-        of_errors = {id(part) for one in ast.walk(function) if _answers_input(one) for part in ast.walk(one)}
+        of_errors = {
+            id(part) for ast_node in ast.walk(function) if _answers_input(ast_node) for part in ast.walk(ast_node)
+        }
         scope, assigned = _scope(function, "", names), _assigned(function)
         for node in (node for node in ast.walk(function) if id(node) not in of_errors):
-            written = [one for one in _written(node, scope) if _is_computed(one, assigned)]
-            texts |= {f"{module}.{function.name}: {ast.unparse(one)}" for one in written}
+            written = [ast_node for ast_node in _written(node, scope) if _is_computed(ast_node, assigned)]
+            texts |= {f"{module}.{function.name}: {ast.unparse(ast_node)}" for ast_node in written}
     return texts
 
 
@@ -146,12 +150,12 @@ def calls_in(tree: ast.Module, module: str, names: Declared) -> Mapping[str, Mad
     computed: dict[str, Made] = {}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
         scope, assigned = _scope(function, "", names), _assigned(function)
-        arguments = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
-        for one in (one for node in ast.walk(function) for one in _written(node, scope)):
-            parts = list(_parts(one, assigned))
+        arguments = {ast_node.arg for ast_node in (*function.args.args, *function.args.kwonlyargs)}
+        for ast_node in (ast_node for node in ast.walk(function) for ast_node in _written(node, scope)):
+            parts = list(_parts(ast_node, assigned))
             calls = {_name(part.func) for part in parts if isinstance(part, ast.Call)} - CONVERTS
             handed = not calls and any(isinstance(part, ast.Name) and part.id in arguments for part in parts)
-            computed[f"{module}.{function.name}: {ast.unparse(one)}"] = Made(frozenset(calls), handed)
+            computed[f"{module}.{function.name}: {ast.unparse(ast_node)}"] = Made(frozenset(calls), handed)
     return computed
 
 
@@ -174,12 +178,12 @@ def _parts(number: ast.expr, assigned: Mapping[str, list[ast.expr]]) -> Iterator
 
 def _assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Mapping[str, list[ast.expr]]:
     """What each variable of a function is made of, in assignments and in loops of comprehensions."""
-    found: dict[str, list[ast.expr]] = {}
+    values_by_name: dict[str, list[ast.expr]] = {}
 
     def note(target: ast.expr, value: ast.expr) -> None:
         for part in ast.walk(target):
             if isinstance(part, ast.Name):
-                found.setdefault(part.id, []).append(value)
+                values_by_name.setdefault(part.id, []).append(value)
 
     for node in ast.walk(function):
         match node:
@@ -192,7 +196,7 @@ def _assigned(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Mapping[str, 
                 note(node.target, ast.BinOp(node.value, node.op, node.value))
             case ast.comprehension() | ast.For():
                 note(node.target, node.iter)
-    return found
+    return values_by_name
 
 
 def _is_computed(number: ast.expr, assigned: Mapping[str, list[ast.expr]]) -> bool:
@@ -265,8 +269,10 @@ def _scope(function: ast.FunctionDef | ast.AsyncFunctionDef, owner: str, names: 
     """Parameters and variables of a function: which are numbers, and of which class the others are."""
     arguments = (*function.args.args, *function.args.kwonlyargs)
     numbers = {argument.arg for argument in arguments if is_number(argument.annotation)}
-    said = {argument.arg: _class_of(argument.annotation) for argument in arguments if argument.annotation is not None}
-    scope = Scope(numbers, {**names.by_name, **said, "self": owner}, names)
+    annotated = {
+        argument.arg: _class_of(argument.annotation) for argument in arguments if argument.annotation is not None
+    }
+    scope = Scope(numbers, {**names.by_name, **annotated, "self": owner}, names)
     bound = {
         part.id
         for node in ast.walk(function)

@@ -83,7 +83,7 @@ def test_alerts_fire_for_what_fails_from_the_start(tmp_path: Path) -> None:
         if values[:3] == "NaN"
     ]
     groups = [{"name": "nan", "rules": nans}, {"name": "alerts", "rules": list(rules.values())}]
-    assert "SUCCESS" in judged(tmp_path, groups, [world(case, rules[case["alert"]]) for case in CASES])
+    assert "SUCCESS" in judged(tmp_path, groups, [promtool_test(case, rules[case["alert"]]) for case in CASES])
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_the_pipelines_alert_waits_for_three_of_its_intervals(
         {"silent_at": f"{firing_minute}m", "series": interval | {success: " ".join(map(str, stages))}},
     ]
     worlds = [
-        world(case | {"alert": rule["alert"], "labels": {}}, rule) | {"interval": f"{SPARSE_MINUTES}m"}
+        promtool_test(case | {"alert": rule["alert"], "labels": {}}, rule) | {"interval": f"{SPARSE_MINUTES}m"}
         for case in cases
     ]
     groups = [{"name": "alerts", "rules": [rule]}]
@@ -128,11 +128,11 @@ def judged(
     return promtool("test", "rules", str(folder / "cases.yaml"))
 
 
-def world(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:
+def promtool_test(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:
     """One of promtool's tests."""
-    asked: list[tuple[str, list[Any]]] = [(case["silent_at"], [])]
+    expectations: list[tuple[str, list[Any]]] = [(case["silent_at"], [])]
     if "at" in case:
-        asked.append((case["at"], [expected_alert(rule, case["labels"])]))
+        expectations.append((case["at"], [expected_alert(rule, case["labels"])]))
     return {
         "interval": "1m",
         "input_series": [
@@ -140,7 +140,9 @@ def world(case: dict[str, Any], rule: dict[str, Any]) -> dict[str, Any]:
             for series, values in case["series"].items()
             for number in range(case.get("copies", 1))
         ],
-        "alert_rule_test": [{"eval_time": at, "alertname": case["alert"], "exp_alerts": exp} for at, exp in asked],
+        "alert_rule_test": [
+            {"eval_time": at, "alertname": case["alert"], "exp_alerts": exp} for at, exp in expectations
+        ],
     }
 
 

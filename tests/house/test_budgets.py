@@ -17,9 +17,11 @@ def code_lines(text: str, tree: ast.Module) -> int:
     """Lines that are no blank, comment or docstring."""
     described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = [node.body[0] for node in ast.walk(tree) if isinstance(node, described) and ast.get_docstring(node)]
-    words = {line for text in texts for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
+    text_lines = {line for text in texts for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)}
     numbered = enumerate(text.splitlines(), 1)
-    return sum(bool(line.strip()) and not line.lstrip().startswith("#") and at not in words for at, line in numbered)
+    return sum(
+        bool(line.strip()) and not line.lstrip().startswith("#") and at not in text_lines for at, line in numbered
+    )
 
 
 def test_code_lines_leave_out_blanks_comments_and_docstrings() -> None:

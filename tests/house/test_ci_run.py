@@ -49,8 +49,8 @@ def test_an_ended_run_leaves_no_process(tmp_path: Path) -> None:
     waits = f"@(echo $@; exec sleep 60) > {pipe}"
     run = begin(tmp_path, **{"cluster-binaries": waits, "check": waits, "site": waits, "test": waits})
     with pipe.open() as reader:
-        begun = {reader.readline().strip() for _ in range(4)}
-        assert begun == {"cluster-binaries", "check", "site", "test"}
+        started_jobs = {reader.readline().strip() for _ in range(4)}
+        assert started_jobs == {"cluster-binaries", "check", "site", "test"}
         run.send_signal(signal.SIGTERM)  # SIGINT is ignored where a shell began the suite in the background
         assert reader.read() == ""
     assert run.wait(timeout=60) != 0

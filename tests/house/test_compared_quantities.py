@@ -114,41 +114,47 @@ OF_DOCUMENT = ("recommender.model.views.Overview.", "recommender.model.savings."
 
 def compared_tables() -> dict[Surface, set[str]]:
     """Surface -> the tables whose cells the consistency suite compares on it."""
-    found = {surface: set(tables) for surface, (_, tables) in READERS.items()}
+    tables_by_surface = {surface: set(tables) for surface, (_, tables) in READERS.items()}
     for table in live.LIVE:
-        found[Surface.REST].add(table.schema.name)
-        found[Surface.EXPORT] |= {table.schema.name} if Surface.EXPORT in live.surfaces_of(table.schema) else set()
-        found[Surface.CLI] |= {table.schema.name} if table.words else set()
-        found[Surface.MCP] |= {table.schema.name} if table.tool[0] else set()
+        tables_by_surface[Surface.REST].add(table.schema.name)
+        tables_by_surface[Surface.EXPORT] |= (
+            {table.schema.name} if Surface.EXPORT in live.surfaces_of(table.schema) else set()
+        )
+        tables_by_surface[Surface.CLI] |= {table.schema.name} if table.words else set()
+        tables_by_surface[Surface.MCP] |= {table.schema.name} if table.tool[0] else set()
     of_page = {page_table.schema.name for page_table in live.PAGE_TABLES}
-    found[Surface.TABLE] |= {*of_page, *(live_table.schema.name for live_table in live.LISTED), CLUSTERS.name}
+    tables_by_surface[Surface.TABLE] |= {
+        *of_page,
+        *(live_table.schema.name for live_table in live.LISTED),
+        CLUSTERS.name,
+    }
     of_size = {schema.name for schema in live.SIZE_PARTS.values()}
-    found[Surface.DRAWER] = {live.LADDERS.name, live.RUNGS.name, *(of_size & of_page)}
+    tables_by_surface[Surface.DRAWER] = {live.LADDERS.name, live.RUNGS.name, *(of_size & of_page)}
     for surface in (Surface.REST, Surface.CLI, Surface.MCP, Surface.PYTHON):
-        found[surface] |= {schema.name for schema in live.SIZE_PARTS.values()}
+        tables_by_surface[surface] |= {schema.name for schema in live.SIZE_PARTS.values()}
     for name in (CLUSTERS.name, live.RUNGS.name, RESERVATION_PLANS.name, SCORES.name):
-        found[Surface.CLI].add(name)
-        found[Surface.REST].add(name)
-    return found
+        tables_by_surface[Surface.CLI].add(name)
+        tables_by_surface[Surface.REST].add(name)
+    return tables_by_surface
 
 
-def named(key: str) -> Mapping[Surface, str]:
+def named_tests(key: str) -> Mapping[Surface, str]:
     """The tests that compare a quantity by name."""
-    found: dict[Surface, str] = {}
+    tests_by_surface: dict[Surface, str] = {}
     for pattern, tests in NAMED.items():
         if pattern == key or (pattern.endswith("*") and key.startswith(pattern[:-1])):
-            found |= tests
-    return found
+            tests_by_surface |= tests
+    return tests_by_surface
 
 
-def uncompared(one: Quantity, tables: Mapping[Surface, set[str]]) -> Iterator[Surface]:
+def uncompared(quantity: Quantity, tables: Mapping[Surface, set[str]]) -> Iterator[Surface]:
     """The surfaces of a quantity on which nothing compares it."""
-    own = {column.partition(".")[0] for column in one.columns}
-    for surface in one.surfaces:
-        by_sentences = surface in WORDS and one.key in sentences.LISTED["quantities"]
-        if own & tables.get(surface, set()) or surface in named(one.key) or by_sentences:
+    own = {column.partition(".")[0] for column in quantity.columns}
+    for surface in quantity.surfaces:
+        by_sentences = surface in WORDS and quantity.key in sentences.LISTED["quantities"]
+        if own & tables.get(surface, set()) or surface in named_tests(quantity.key) or by_sentences:
             continue
-        of_document = surface in (Surface.REST, Surface.MCP) and any(name in one.function for name in OF_DOCUMENT)
+        of_document = surface in (Surface.REST, Surface.MCP) and any(name in quantity.function for name in OF_DOCUMENT)
         if not of_document:
             yield surface
 
@@ -186,12 +192,12 @@ WAYS = frozenset(
 of few namespaces, another zone, a second cluster."""
 
 
-def ways_of(one: Setting) -> set[str]:
+def ways_of(setting: Setting) -> set[str]:
     """Everything in which a setting of the suite differs from the defaults."""
-    named = ("marks_nodes", "reads", "zone", "cluster")
-    other = {name for name in named if getattr(one, name) != getattr(SETTINGS[0], name)}
-    texts = {part.partition("=")[0] for part in one.search.split("&") if part}
-    return {*other, *texts, *(f"{path}={value}" for path, value in leaves(one.document))}
+    attributes = ("marks_nodes", "reads", "zone", "cluster")
+    other = {name for name in attributes if getattr(setting, name) != getattr(SETTINGS[0], name)}
+    texts = {part.partition("=")[0] for part in setting.search.split("&") if part}
+    return {*other, *texts, *(f"{path}={value}" for path, value in leaves(setting.document))}
 
 
 def leaves(document: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -242,7 +248,7 @@ def test_a_table_of_one_surface_is_made_where_that_surface_is() -> None:
         if not shows or path.parts[-2] == "commands":
             continue
         imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        uses = {f"{node.module}.{one.name}" for node in imports for one in node.names}
+        uses = {f"{node.module}.{alias.name}" for node in imports for alias in node.names}
         for subject in alone.values():
             if subject.surfaces == (Surface.CLI,):
                 assert subject.function not in uses, f"{name} shows {subject.schema.name} too: say so in the dictionary"

@@ -24,8 +24,8 @@ KINDS = {
 
 
 def loaded(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
-    return found
+    document: dict[str, Any] = yaml.safe_load(path.read_text())
+    return document
 
 
 def fields(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -49,11 +49,13 @@ def test_every_kind_has_a_definition_and_an_example() -> None:
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda p: p.stem)
 def test_every_field_is_explained_and_every_list_says_how_it_merges(path: Path) -> None:
     schema = loaded(path)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    found = dict(fields(schema))
-    assert len(found) > 5
-    assert [p for p, s in found.items() if p != ".metadata" and len(s.get("description", "")) < 3] == []
-    assert [p for p, s in found.items() if s.get("type") == "array" and "x-kubernetes-list-type" not in s] == []
-    conditions = found.get(".status.conditions")
+    fields_by_path = dict(fields(schema))
+    assert len(fields_by_path) > 5
+    assert [p for p, s in fields_by_path.items() if p != ".metadata" and len(s.get("description", "")) < 3] == []
+    assert [
+        p for p, s in fields_by_path.items() if s.get("type") == "array" and "x-kubernetes-list-type" not in s
+    ] == []
+    conditions = fields_by_path.get(".status.conditions")
     assert conditions is None or conditions["x-kubernetes-list-map-keys"] == ["type"]
 
 
@@ -128,4 +130,4 @@ def test_no_pattern_repeats_more_often_than_the_api_server_compiles() -> None:
     patterns = {schema["pattern"] for root in schemas for _, schema in fields(root) if "pattern" in schema}
     repeats = {pattern: re.findall(r"\{(\d+)(?:,(\d*))?\}", pattern) for pattern in patterns}
     assert any(repeats.values())
-    assert {p for p, found in repeats.items() if any(int(n) > 1000 for pair in found for n in pair if n)} == set()
+    assert {p for p, counts in repeats.items() if any(int(n) > 1000 for pair in counts for n in pair if n)} == set()

@@ -210,10 +210,10 @@ def test_kubectl_and_helm_take_every_flag(program: str) -> None:
     needing.kubernetes()
     shown = {command.words for command in COMMANDS if command.program == program}
     # --help parses the flags before it, and asks no cluster.
-    for words in sorted(shown):
-        command = [str(binaries.find(program)), *words[1:], "--help"]
+    for arguments in sorted(shown):
+        command = [str(binaries.find(program)), *arguments[1:], "--help"]
         process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert process.returncode == 0 and "Usage:" in process.stdout, (words, process.stderr)
+        assert process.returncode == 0 and "Usage:" in process.stdout, (arguments, process.stderr)
 
 
 @pytest.mark.slow

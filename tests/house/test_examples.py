@@ -36,18 +36,18 @@ def words_of(line: str) -> list[str]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
     lexer.whitespace_split = True
     lexer.commenters = "#"
-    words = list(lexer)
-    end = next((i for i, word in enumerate(words) if word in ENDS), len(words))
-    return words[1:end]
+    tokens = list(lexer)
+    end = next((i for i, word in enumerate(tokens) if word in ENDS), len(tokens))
+    return tokens[1:end]
 
 
-def parse(command: Any, name: str, words: list[str], parent: Any = None) -> Any:
+def parse(command: Any, name: str, arguments: list[str], parent: Any = None) -> Any:
     """The last subcommand's context, parsed as a real run would and without running anything."""
-    context = command.make_context(name, list(words), parent=parent)
+    context = command.make_context(name, list(arguments), parent=parent)
     rest = [*getattr(context, "_protected_args", ()), *context.args]
     if hasattr(command, "resolve_command") and rest:
-        below, child, left = command.resolve_command(context, rest)
-        return parse(child, below, left, context)
+        below, child, remaining = command.resolve_command(context, rest)
+        return parse(child, below, remaining, context)
     return context
 
 
@@ -62,11 +62,11 @@ def test_the_documentation_shows_how_to_use_it() -> None:
 
 def refusal(line: str) -> str | None:
     """Why the command line would not take a line, or None."""
-    words = words_of(line)
-    if {"--install-completion", "--show-completion"} & set(words):
+    arguments = words_of(line)
+    if {"--install-completion", "--show-completion"} & set(arguments):
         return "this option acts while it is parsed"
     try:
-        context = parse(COMMAND, "cotenant", words)
+        context = parse(COMMAND, "cotenant", arguments)
     except Exception as error:  # noqa: BLE001 - typer carries its own copy of click's errors
         return repr(error)
     return f"no command takes {context.args}" if context.args else None

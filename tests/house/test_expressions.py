@@ -67,8 +67,8 @@ def slow_text(expression: Expression) -> tuple[str, str | None]:
         for end in ENDS:
             for size in SIZES:
                 text = before + run * (size if size <= 40 else size // len(run)) + after + end
-                given = text.encode("utf-8", "replace") if encoded else text
-                if any(is_slow(partial(getattr(pattern, way), given)) for way in ways):
+                subject = text.encode("utf-8", "replace") if encoded else text
+                if any(is_slow(partial(getattr(pattern, way), subject)) for way in ways):
                     return where, text
     return where, None
 
@@ -92,11 +92,11 @@ def expressions() -> tuple[Expression, ...]:
 
 def expressions_of(path: Path) -> Iterator[Expression]:
     calls = [node for node in ast.walk(trees_by_path()[path]) if isinstance(node, ast.Call)]
-    asked = [(call, *given) for call in calls if (given := arguments(call)) is not None]
-    if not asked:
+    call_patterns = [(call, *expression_args) for call in calls if (expression_args := arguments(call)) is not None]
+    if not call_patterns:
         return
     names = vars(importlib.import_module(module_name(path)))
-    for call, written, way in asked:
+    for call, written, way in call_patterns:
         flags = (value_of(argument, names) for argument in call.args[1:])
         total = sum(int(flag) for flag in flags if isinstance(flag, re.RegexFlag))
         ways = frozenset({way}) if way else ways_of(path, call)
@@ -130,7 +130,7 @@ def ways_of(path: Path, call: ast.Call) -> frozenset[str]:
 @cache
 def uses() -> dict[tuple[Path, str], set[str]]:
     """(module, name) -> functions by which an expression of this name is used there."""
-    found: dict[tuple[Path, str], set[str]] = {}
+    functions_by_name: dict[tuple[Path, str], set[str]] = {}
     for path, tree in trees_by_path().items():
         for node in ast.walk(tree):
             if (
@@ -139,8 +139,8 @@ def uses() -> dict[tuple[Path, str], set[str]]:
                 and isinstance(node.value, ast.Name | ast.Attribute)
             ):
                 name = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
-                found.setdefault((path, name), set()).add(WAYS[node.attr] or node.attr)
-    return found
+                functions_by_name.setdefault((path, name), set()).add(WAYS[node.attr] or node.attr)
+    return functions_by_name
 
 
 def value_of(node: ast.expr, names: dict[str, Any]) -> Any:
@@ -154,6 +154,10 @@ def value_of(node: ast.expr, names: dict[str, Any]) -> Any:
     if isinstance(node, ast.FormattedValue):
         return value_of(node.value, names)
     if isinstance(node, ast.BinOp):
-        left, right = value_of(node.left, names), value_of(node.right, names)
-        return left + (right.encode() if isinstance(left, bytes) and isinstance(right, str) else right)
+        left_operand, right_operand = value_of(node.left, names), value_of(node.right, names)
+        return left_operand + (
+            right_operand.encode()
+            if isinstance(left_operand, bytes) and isinstance(right_operand, str)
+            else right_operand
+        )
     return "word"

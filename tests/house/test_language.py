@@ -71,7 +71,7 @@ def test_no_more_functions_are_named_by_a_bare_participle() -> None:
 @cache
 def identifiers() -> list[tuple[str, int, str]]:
     """(file, line, name) of each function, class, parameter and variable of the product."""
-    found = []
+    entries = []
     for path, tree in trees_by_path().items():
         for node in ast.walk(tree):
             if isinstance(node, Defined):
@@ -82,28 +82,28 @@ def identifiers() -> list[tuple[str, int, str]]:
                 name = node.id
             else:
                 continue
-            found.append((str(path.relative_to(ROOT)), node.lineno, name))
-    return found
+            entries.append((str(path.relative_to(ROOT)), node.lineno, name))
+    return entries
 
 
 def refused_words() -> set[str]:
     """Single words of the glossary's third column, without the remarks in brackets."""
-    words: set[str] = set()
+    refused: set[str] = set()
     for line in (ROOT / "docs" / "glossary.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) == 3 and cells[0] not in ("term", "---"):
             texts = (text.strip() for text in re.sub(r"\([^)]*\)", "", cells[2]).split(","))
-            words |= {text for text in texts if re.fullmatch("[a-z]+", text)}
-    return words - {*ALLOWED, "not"}
+            refused |= {text for text in texts if re.fullmatch("[a-z]+", text)}
+    return refused - {*ALLOWED, "not"}
 
 
 def test_no_more_names_have_a_word_that_the_glossary_refuses() -> None:
-    words = refused_words()
-    assert {"room", "held", "look", "tell"} <= words
+    refused = refused_words()
+    assert {"room", "held", "look", "tell"} <= refused
     names = [
         f"{file}:{line} {name}"
         for file, line, name in identifiers()
-        if words & {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if part}
+        if refused & {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name) if part}
     ]
     assert len(names) <= REFUSED, f"docs/glossary.md has another word: {names}"
 

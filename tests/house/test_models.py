@@ -29,14 +29,14 @@ OTHER_KINDS = {
 def declared() -> Iterator[tuple[bool, ast.ClassDef, str]]:
     """Every field that a struct declares for the wire's names in camelCase, or that tells by its name alone."""
     for path, tree in trees_by_path().items():
-        for found in ast.walk(tree):
-            if isinstance(found, ast.ClassDef) and not found.decorator_list:
-                camel = any(word.arg == "rename" for word in found.keywords)
-                for entry in found.body:
+        for class_node in ast.walk(tree):
+            if isinstance(class_node, ast.ClassDef) and not class_node.decorator_list:
+                camel = any(word.arg == "rename" for word in class_node.keywords)
+                for entry in class_node.body:
                     if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
                         name = entry.target.id
                         if name in TELLING or (camel and "_" in name):
-                            yield path.parent == MODELS, found, name
+                            yield path.parent == MODELS, class_node, name
 
 
 @pytest.mark.slow

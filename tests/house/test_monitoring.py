@@ -30,9 +30,9 @@ MEASURED = r"\.(?:labels|inc|set|observe|set_function|info)\("
 HEADINGS = ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"]
 
 
-def promtool(*words: str) -> str:
+def promtool(*arguments: str) -> str:
     needing.promtool()
-    done = subprocess.run(["promtool", *words], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -57,15 +57,15 @@ def test_every_declared_metric_is_on_the_page_and_measured_somewhere() -> None:
 
 @pytest.mark.parametrize("query", [*(rule["expr"] for rule in alerts()), *panel_queries()])
 def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
-    known = {**series(declared()), **OWN_OF_PROMETHEUS}
+    labels_by_metric = {**series(declared()), **OWN_OF_PROMETHEUS}
     names = NAME.findall(query)
     assert names
     for name in names:
-        assert name in known
+        assert name in labels_by_metric
         for matchers in re.findall(rf"\b{name}{{([^}}]*)}}", query):
-            assert set(MATCHER.findall(matchers)) <= known[name] | TARGET_LABELS
+            assert set(MATCHER.findall(matchers)) <= labels_by_metric[name] | TARGET_LABELS
     grouped = {label.strip() for part in re.findall(r"\bby \(([^)]*)\)", query) for label in part.split(",")}
-    assert grouped <= set.union(*(known[name] for name in names)) | TARGET_LABELS
+    assert grouped <= set.union(*(labels_by_metric[name] for name in names)) | TARGET_LABELS
 
 
 def test_prometheus_takes_every_rule_and_every_panels_query(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ def test_prometheus_takes_every_rule_and_every_panels_query(tmp_path: Path) -> N
     ]
     assert len(panels) >= 20
     files = rule_files(tmp_path, {"groups": [{"name": "panels", "rules": panels}]})
-    answer = promtool("check", "rules", *map(str, files))
-    assert answer.count("SUCCESS") == len(files)
+    output = promtool("check", "rules", *map(str, files))
+    assert output.count("SUCCESS") == len(files)
     assert len({rule["alert"] for rule in alerts()}) == len(alerts())
 
 
@@ -113,7 +113,7 @@ def test_every_alert_fires_when_it_should_and_is_silent_otherwise(tmp_path: Path
 def expected_alert(rule: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
     """The alert with its annotations filled in."""
     annotations = {
-        key: re.sub(r"{{ \$labels\.(\w+) }}", lambda found: labels[found[1]], text)
+        key: re.sub(r"{{ \$labels\.(\w+) }}", lambda label_match: labels[label_match[1]], text)
         for key, text in rule["annotations"].items()
     }
     return {"exp_labels": {**rule["labels"], **labels}, "exp_annotations": annotations}
@@ -133,17 +133,19 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
 
 def test_every_command_of_a_runbook_exists() -> None:
     shown = {command.words for file in RUNBOOKS.glob("*.md") for command in commands(file)}
-    ours = sorted({words[:1] + tuple(w for w in words[1:3] if w.islower() and w.isalpha()) for words in shown})
-    for words in ours:
-        if words[0] == "cotenant":
-            result = CliRunner().invoke(root, [*words[1:], "--help"])
-            assert result.exit_code == 0 and " ".join(words) in result.output, words
-    assert {words[0] for words in shown} == {"cotenant", "kubectl"}
+    ours = sorted(
+        {arguments[:1] + tuple(w for w in arguments[1:3] if w.islower() and w.isalpha()) for arguments in shown}
+    )
+    for arguments in ours:
+        if arguments[0] == "cotenant":
+            result = CliRunner().invoke(root, [*arguments[1:], "--help"])
+            assert result.exit_code == 0 and " ".join(arguments) in result.output, arguments
+    assert {arguments[0] for arguments in shown} == {"cotenant", "kubectl"}
     manifests = "".join(p.read_text() for p in (ROOT / "deploy").rglob("*.yaml"))
-    for words in shown:
-        for word in words if words[0] == "kubectl" else ():
+    for arguments in shown:
+        for word in arguments if arguments[0] == "kubectl" else ():
             for name in re.findall(r"\bcotenant-[a-z-]+", word):
-                assert f"ame: {name}" in manifests or f'"{name}"' in manifests or name in {"cotenant-status"}, words
+                assert f"ame: {name}" in manifests or f'"{name}"' in manifests or name in {"cotenant-status"}, arguments
 
 
 def test_a_runbook_names_values_and_settings_that_the_charts_schema_takes() -> None:

@@ -50,11 +50,11 @@ def links_of(page: str) -> set[str]:
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_of_a_newcomer_is_answered_within_two_clicks_of_the_readme(question: str) -> None:
-    page, answer = QUESTIONS[question]
+    page, phrase = QUESTIONS[question]
     first = links_of(README)
     second = {link for near in first if (ROOT / near).is_file() for link in links_of(near)}
     assert page in first | second
-    assert answer in (ROOT / page).read_text()
+    assert phrase in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("page", SCREENS)
@@ -72,13 +72,13 @@ def test_the_readme_begins_with_a_sentence_and_a_button_before_its_picture() -> 
 
 def test_the_outage_that_production_is_told_of_is_the_recorded_one() -> None:
     rows = json.loads((ROOT / "bench/results/components_down.json").read_text())["rows"]
-    found = {row["metric"]: row["value"] for row in rows}
+    metrics = {row["metric"]: row["value"] for row in rows}
     text = (ROOT / "docs/production.md").read_text()
-    assert f"after {found['until the cgroups of best effort are as the kubelet set them']} s" in text
+    assert f"after {metrics['until the cgroups of best effort are as the kubelet set them']} s" in text
     # "killed for ten minutes, a pod created each second": 600 pods. "None could not be created or bound, none evicted".
-    assert found["pods created, one a second"] == 600
+    assert metrics["pods created, one a second"] == 600
     assert [
-        found[f"pods that {fate}"] for fate in ("could not be created", "were not bound", "were evicted or deleted")
+        metrics[f"pods that {fate}"] for fate in ("could not be created", "were not bound", "were evicted or deleted")
     ] == [0, 0, 0]
 
 

@@ -65,18 +65,18 @@ def resolved(path: str) -> Any:
     parts = path.split(".")
     for size in range(len(parts) - 1, 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(parts[:size]))
+            resolved_object: Any = importlib.import_module(".".join(parts[:size]))
         except ModuleNotFoundError as error:
             if error.name and not path.startswith(error.name):
                 raise
             continue
         for name in parts[size:]:
-            owner, found = found, getattr(found, name, None)
+            owner, resolved_object = resolved_object, getattr(resolved_object, name, None)
             fields = getattr(owner, "__dataclass_fields__", getattr(owner, "__struct_fields__", ()))
             if name in fields:
                 return owner, name
-            assert found is not None, f"{path}: {owner} has no {name}"
-        return found
+            assert resolved_object is not None, f"{path}: {owner} has no {name}"
+        return resolved_object
     raise AssertionError(f"{path}: no such module")
 
 
@@ -122,16 +122,16 @@ def _values(scope: ast.FunctionDef, name: str) -> set[str]:
             continue
         rows = node.iter
         if isinstance(rows, ast.Name) and ast.unparse(node.target.elts[0]) == name:
-            for assign in (one for one in ast.walk(scope) if isinstance(one, ast.Assign)):
+            for assign in (ast_node for ast_node in ast.walk(scope) if isinstance(ast_node, ast.Assign)):
                 if ast.unparse(assign.targets[0]) == rows.id and isinstance(assign.value, ast.Tuple):
                     texts |= {t for row in assign.value.elts if isinstance(row, ast.Tuple) for t in _texts(row.elts[0])}
     return texts
 
 
 def words_of(quantity: Quantity) -> str:
-    found = resolved(quantity.function)
+    function = resolved(quantity.function)
     last = quantity.function.rpartition(".")[2]
-    owner = found[0] if isinstance(found, tuple) else found
+    owner = function[0] if isinstance(function, tuple) else function
     return f"{last} {inspect.getdoc(owner) or ''}".lower()
 
 
@@ -147,12 +147,12 @@ def test_a_quantity_is_one_sentence_of_one_function_that_says_its_unit(chapter: 
         assert quantity.definition.endswith(".") and quantity.definition == quantity.definition.strip(), quantity
         assert quantity.surfaces or quantity.columns, f"{quantity.key}: nobody shows it"
         assert set(quantity.differs) <= set(quantity.surfaces), quantity
-        words = words_of(quantity)
+        vocabulary = words_of(quantity)
         columns = [every_column()[column] for column in quantity.columns]
         allowed = KINDS.get(quantity.unit, {Kind.NUMBER})
         assert [column.name for column in columns if column.kind not in allowed] == [], quantity
         if not columns:
-            assert any(word in words for word in (*SAYS_UNIT[quantity.unit], *KEEPS_UNIT)), (
+            assert any(word in vocabulary for word in (*SAYS_UNIT[quantity.unit], *KEEPS_UNIT)), (
                 f"{quantity.function} does not say its unit"
             )
 
@@ -293,13 +293,13 @@ def test_confidence_is_three_words_for_people_and_no_probability_anywhere() -> N
         column.wide and "no probability" in column.doc for n, column in columns.items() if n.endswith("confidence")
     )
     texts = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb"), *(ROOT / "deploy").rglob("*.yaml")]
-    found = [
+    offences = [
         f"{path.relative_to(ROOT)}: {line.strip()[:100]}"
         for path in (*texts, ROOT / "README.md")
         for line in path.read_text(encoding="utf-8").split("\n")
         if re.search(r"confidence[^.|]{0,30}(\d %|\d%|probab|percent)", line, re.IGNORECASE) and "no probab" not in line
     ]
-    assert found == []
+    assert offences == []
 
 
 def test_a_notebook_shows_the_words_of_confidence_and_not_its_score() -> None:

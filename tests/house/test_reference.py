@@ -85,11 +85,11 @@ def test_every_option_of_a_command_is_in_its_section_of_the_page() -> None:
 
 def leaves() -> list[tuple[str, Any]]:
     """Path and click command of every command and group below the root."""
-    found: list[tuple[str, Any]] = []
+    commands: list[tuple[str, Any]] = []
     waiting = [(f"cotenant {entry.name}", load_command(entry)) for entry in COMMANDS]
     while waiting:
         path, command = waiting.pop()
-        found.append((path, command))
+        commands.append((path, command))
         waiting += [(f"{path} {entry.name}", load_command(entry)) for entry in getattr(command, "entries", ())]
         waiting += [(f"{path} {name}", child) for name, child in getattr(command, "commands", {}).items()]
-    return found
+    return commands

@@ -95,9 +95,9 @@ def test_two_releases_of_a_commit_are_the_same_and_the_plugin_installs_itself(tm
     (krew_bin / LAUNCHER).symlink_to(tmp_path / "store" / LAUNCHER)
     home = {"HOME": str(tmp_path), "XDG_DATA_HOME": "", "PATH": f"{krew_bin}:/usr/bin:/bin", "PYTHON": sys.executable}
     texts = [str(binaries.find("kubectl")), "cotenant", "--version"]
-    for said in ("installing version", ""):
+    for phrase in ("installing version", ""):
         done = subprocess.run(
             texts, env={**os.environ, **home}, capture_output=True, text=True, timeout=1200, check=True
         )
         assert done.stdout.startswith("cotenant ")
-        assert said in done.stderr and bool(said) == bool(done.stderr)
+        assert phrase in done.stderr and bool(phrase) == bool(done.stderr)

@@ -37,7 +37,7 @@ def names() -> sentence_numbers.Declared:
     kinds: dict[str, set[Kind]] = {}
     for name, column in every_column().items():
         kinds.setdefault(name.partition(".")[2], set()).add(column.kind)
-    columns = frozenset(name for name, found in kinds.items() if Kind.TEXT not in found)
+    columns = frozenset(name for name, column_kinds in kinds.items() if Kind.TEXT not in column_kinds)
     return declared([tree for _, tree in sources().values()], columns)
 
 
@@ -94,9 +94,9 @@ def test_no_sentence_computes_the_number_that_it_writes() -> None:
 def test_arithmetic_in_a_sentence_is_found_also_through_variables(line: str, through: str) -> None:
     """The number stands in the sentence, or one or two assignments before it."""
     (number,) = {
-        ast.unparse(one)
+        ast.unparse(ast_node)
         for node in ast.walk(ast.parse(line))
-        for one in sentence_numbers._written(node, sentence_numbers.Scope({"used", "room"}, {}, names()))
+        for ast_node in sentence_numbers._written(node, sentence_numbers.Scope({"used", "room"}, {}, names()))
     }
     before = {"": "", "some": f"    some = {number}\n", "other": f"    some = {number}\n    other = some\n"}[through]
     shown = f"f'{{{through}:,.0f}}'" if through else line
@@ -119,11 +119,11 @@ def test_another_unit_a_length_and_a_call_are_no_arithmetic(line: str) -> None:
 
 
 @cache
-def made() -> dict[str, sentence_numbers.Made]:
+def number_sources() -> dict[str, sentence_numbers.Made]:
     """What makes each number of a sentence."""
     surfaces = [path_and_tree for name, path_and_tree in sources().items() if is_surface(name)]
     numbers = (sentence_numbers.calls_in(tree, path.stem, names()).items() for path, tree in surfaces)
-    return {number: one for items in numbers for number, one in items}
+    return {number: source for items in numbers for number, source in items}
 
 
 GENERIC = {
@@ -140,7 +140,11 @@ GENERIC = {
 @pytest.mark.parametrize("key", sorted(GENERIC))
 def test_a_number_of_a_general_quantity_is_made_by_the_function_that_the_dictionary_names(key: str) -> None:
     """Or it is handed to the function that writes it, whose callers call that one."""
-    wrong = [n for n in LISTED["quantities"][key] if made()[n].calls and not made()[n].calls & GENERIC[key]]
+    wrong = [
+        n
+        for n in LISTED["quantities"][key]
+        if number_sources()[n].calls and not number_sources()[n].calls & GENERIC[key]
+    ]
     assert wrong == []
 
 

@@ -71,8 +71,8 @@ def test_an_image_starts_what_exists() -> None:
 
 def test_what_the_manifests_start_is_built() -> None:
     manifests = "\n".join(path.read_text() for path in (ROOT / "deploy").glob("*.yaml"))
-    named = set(re.findall(r"^ +image: (\S+)$", manifests, re.MULTILINE))
-    assert named == {f"cotenant/{name}:{PROJECT['version']}" for name in LIMIT_MEGABYTES}
+    images = set(re.findall(r"^ +image: (\S+)$", manifests, re.MULTILINE))
+    assert images == {f"cotenant/{name}:{PROJECT['version']}" for name in LIMIT_MEGABYTES}
 
 
 def test_the_build_sees_what_the_wheel_is_made_of() -> None:

@@ -48,7 +48,9 @@ class Host:
     runtime: Containerd
     archives: Mapping[str, Path]
 
-    def command(self, image: str, words: Sequence[str], mounts: Sequence[str] = (), **environment: str) -> list[str]:
+    def command(
+        self, image: str, arguments: Sequence[str], mounts: Sequence[str] = (), **environment: str
+    ) -> list[str]:
         """A container on the host's network with a folder /tmp of its own; empty `words`: what the image starts."""
         name = f"{NAMESPACE}-{uuid.uuid4().hex[:8]}"
         options = ["--rm", "--read-only", "--net-host", "--cgroup", f"/{self.runtime.base}/{name}"]
@@ -57,11 +59,11 @@ class Host:
             options += ["--mount", mount]
         for key, value in {"HOME": "/tmp", **environment}.items():
             options += ["--env", f"{key}={value}"]
-        return self.runtime.ctr("run", *options, image, name, *words, namespace=NAMESPACE)
+        return self.runtime.ctr("run", *options, image, name, *arguments, namespace=NAMESPACE)
 
-    def run(self, image: str, *words: str, mounts: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    def run(self, image: str, *arguments: str, mounts: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         """A container to its end."""
-        command = self.command(image, words, mounts)
+        command = self.command(image, arguments, mounts)
         return subprocess.run(command, capture_output=True, text=True, timeout=READY_SECONDS, check=False)
 
     def status(self) -> dict[str, str]:
@@ -177,7 +179,7 @@ def test_a_role_answers_its_health_endpoint(host: Host, control_plane: ControlPl
     _write_kubeconfig(account(control_plane, f"cotenant-{role}"), files / "kubeconfig")
     mount = [f"type=bind,src={files},dst=/files,options=rbind:rw"]
     port, health = str(free_port()), str(free_port())
-    words = {
+    arguments = {
         "manager": ["serve", "manager", "--port", health],
         "webhook": ["serve", "webhook", "--port", port, "--cert-dir", "/files/pki", "--self-signed"],
         "extender": ["serve", "extender", "--port", port, "--cert-dir", "/files/pki/server"],
@@ -190,7 +192,7 @@ def test_a_role_answers_its_health_endpoint(host: Host, control_plane: ControlPl
         assert issued.returncode == 0, issued.stderr
     command = host.command(
         CONTROL,
-        ["cotenant", *words, "--kubeconfig", "/files/kubeconfig"],
+        ["cotenant", *arguments, "--kubeconfig", "/files/kubeconfig"],
         mount,
         COTENANT_TELEMETRY__HEALTH_PORT=health,
     )
@@ -212,6 +214,6 @@ def _write_kubeconfig(source: Path, target: Path) -> None:
 def _answers(url: str) -> bool:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5, context=context) as answer:
-        return bool(answer.status == 200)
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5, context=context) as response:
+        return bool(response.status == 200)
     return False

@@ -109,7 +109,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> cotenant.ClusterStore:
     return analysed(tmp_path_factory.mktemp("clean"), None)[0]
 
 
-@pytest.fixture(scope="module", params=GARBAGE, ids=lambda one: f"{one[0]} {one[1]:g}")
+@pytest.fixture(scope="module", params=GARBAGE, ids=lambda garbage: f"{garbage[0]} {garbage[1]:g}")
 def spoilt(
     request: pytest.FixtureRequest, clean: cotenant.ClusterStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Spoilt]:
@@ -123,30 +123,30 @@ def spoilt(
 def test_every_reader_serves_as_many_rows_as_without_the_garbage(spoilt: Spoilt, reader: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found, clean = READERS[reader](spoilt.store), READERS[reader](spoilt.clean)
+        rows, clean = READERS[reader](spoilt.store), READERS[reader](spoilt.clean)
     if reader.startswith(("usage of", "prod on nodes")):
-        assert 0 <= len(clean) - len(found) <= 1, "the slot of the garbage is a gap"
+        assert 0 <= len(clean) - len(rows) <= 1, "the slot of the garbage is a gap"
     else:
-        assert len(found) == len(clean)
+        assert len(rows) == len(clean)
 
 
 @pytest.mark.slow
 def test_the_container_of_the_garbage_is_implausible_and_all_others_are_as_before(spoilt: Spoilt) -> None:
     of_node = spoilt.signal.spec.per_node
-    found, clean = spoilt.store.recommendations(), spoilt.clean.recommendations()
+    recommendations, clean = spoilt.store.recommendations(), spoilt.clean.recommendations()
     resource = "memory" if spoilt.signal is Signal.MEMORY_WORKING_SET_MAX else "cpu"
-    spoilt_rows = found[f"{resource}_reason"] == "implausible"
+    spoilt_rows = recommendations[f"{resource}_reason"] == "implausible"
     pods = {f"{p.namespace}/{p.name}": p.workload for p in _inventory(spoilt).pods}
     if of_node:
         assert not spoilt_rows.any()
     else:
         namespace, pod, _ = spoilt.series.split("/")
         workload = pods[f"{namespace}/{pod}"]
-        assert set(found.workload[spoilt_rows]) == {workload.name}
+        assert set(recommendations.workload[spoilt_rows]) == {workload.name}
     same = ~spoilt_rows & ~clean[f"{resource}_reason"].isin(["implausible"])
     unit = Resource(resource).unit
     columns = [f"{resource}_request_{unit}", f"{resource}_reason"]
-    pd.testing.assert_frame_equal(found.loc[same, columns], clean.loc[same, columns])
+    pd.testing.assert_frame_equal(recommendations.loc[same, columns], clean.loc[same, columns])
 
 
 @pytest.mark.slow
@@ -197,8 +197,8 @@ def replayed(folder: Path, spoils: Sequence[tuple[Signal, float]]) -> tuple[list
     store = Store(folder.as_uri(), cotenant.demo_store(folder, nodes=2, workloads=5, days=17, analyse=False).cluster)
     for number, (signal, value) in enumerate(spoils):
         spoilt_series(store, signal, value, at=3 + number)
-    world = stored_world(store, Settings(), SharingScenario("stored", 2, 5, 3, 1), Silent())
-    (outcome,) = run_all_settings(world, {Sharing.KOORDINATOR: (60.0,)}, Interference(), Silent())
+    cluster = stored_world(store, Settings(), SharingScenario("stored", 2, 5, 3, 1), Silent())
+    (outcome,) = run_all_settings(cluster, {Sharing.KOORDINATOR: (60.0,)}, Interference(), Silent())
     scores = policy_trial(store, Settings(), Silent(), 0).scores
     return (
         [outcome.batch_core_hours, outcome.violation_ratio, outcome.utilisation_ratio],
@@ -208,7 +208,7 @@ def replayed(folder: Path, spoils: Sequence[tuple[Signal, float]]) -> tuple[list
 
 @pytest.mark.slow
 def test_simulations_and_back_tests_of_policies_are_as_without_the_garbage(tmp_path: Path) -> None:
-    found, clean = (replayed(tmp_path / str(n), spoils) for n, spoils in enumerate(([*GARBAGE, *HARMLESS], [])))
+    outcomes, clean = (replayed(tmp_path / str(n), spoils) for n, spoils in enumerate(([*GARBAGE, *HARMLESS], [])))
     # fewer than twenty of the day's samples are gaps; none decides what is lent, and no shortage comes of them
-    for ours, theirs in zip(found, clean, strict=True):
+    for ours, theirs in zip(outcomes, clean, strict=True):
         assert ours == pytest.approx(theirs, rel=0.01)

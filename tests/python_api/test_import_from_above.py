@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def python(folder: Path) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", "import cotenant; cotenant.open_store"]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", "import cotenant; cotenant.open_store"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_folder_above_a_clone_says_where_the_package_is(tmp_path: Path) -> None:

@@ -76,11 +76,11 @@ def test_what_type_checkers_see_is_what_is_looked_up() -> None:
     tree = ast.parse(Path(cotenant.__file__).read_text())
     conditions = (node for node in tree.body if isinstance(node, ast.If))
     guarded = next(node for node in conditions if ast.unparse(node.test) == "TYPE_CHECKING")
-    seen = {
+    homes = {
         alias.name: node.module for node in guarded.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert seen == cotenant._HOMES
-    assert {*seen, "__version__"} == set(cotenant.__all__)
+    assert homes == cotenant._HOMES
+    assert {*homes, "__version__"} == set(cotenant.__all__)
 
 
 def test_signatures_are_those_that_callers_depend_on() -> None:
@@ -107,8 +107,8 @@ def test_an_example_runs_as_printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    made = results(tmp_path, spec=WEEK)
-    monkeypatch.setenv("COTENANT_STORE__URL", made.store.url)
+    demo_results = results(tmp_path, spec=WEEK)
+    monkeypatch.setenv("COTENANT_STORE__URL", demo_results.store.url)
     module = types.ModuleType("example")
     exec(compile(code, f"{name} {number}", "exec"), vars(module))
     printed = capsys.readouterr().out

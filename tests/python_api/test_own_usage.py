@@ -91,8 +91,8 @@ def test_krr_proposes_the_same_for_a_frame_as_for_the_store(store: cotenant.Clus
 def test_a_back_test_of_the_stored_usage_has_the_scores_of_the_command_line(folder: Path) -> None:
     usage = cotenant.open_store(folder).usage(resource="cpu", since=0)
     own = cotenant.backtest(usage, origins=2, baselines=["B1"])
-    words = ("backtest", "--store", folder.as_uri(), "--origins", "2", "--baselines", "B1", "-o", "json", "-q")
-    done = command_line.cotenant(*words)
+    arguments = ("backtest", "--store", folder.as_uri(), "--origins", "2", "--baselines", "B1", "-o", "json", "-q")
+    done = command_line.cotenant(*arguments)
     assert done.returncode == 0, done.stderr
     expected = pd.DataFrame(json.loads(done.stdout)).astype(own.dtypes)
     assert {"all"} < set(own["stratum"])

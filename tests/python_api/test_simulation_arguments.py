@@ -10,7 +10,7 @@ import cotenant
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "message"),
     [
         ({"nodes": 0}, "nodes=0 is not a whole number of at least 1"),
         ({"pods": 0}, "pods=0 is not a whole number of at least 1"),
@@ -25,13 +25,13 @@ import cotenant
         ({"seeds": [-1]}, "seed=-1 is not a whole number of at least 0"),
     ],
 )
-def test_a_run_of_nothing_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(cotenant.UsageError, match=said) as refused:
-        cotenant.simulate(**given)
+def test_a_run_of_nothing_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(cotenant.UsageError, match=message) as refused:
+        cotenant.simulate(**arguments)
     assert refused.value.fix
 
 
-@pytest.mark.parametrize("given", [{"nodes": 0}, {"pods": -1}, {"days": 1}])
-def test_an_incident_on_nothing_is_refused(given: dict[str, int]) -> None:
+@pytest.mark.parametrize("arguments", [{"nodes": 0}, {"pods": -1}, {"days": 1}])
+def test_an_incident_on_nothing_is_refused(arguments: dict[str, int]) -> None:
     with pytest.raises(cotenant.UsageError, match="is not a whole number of at least"):
-        cotenant.simulate_incident("flash-crowd", **given)
+        cotenant.simulate_incident("flash-crowd", **arguments)

@@ -50,8 +50,8 @@ def store(stored: Results) -> cotenant.ClusterStore:
     return cotenant.open_store(stored.store.url)
 
 
-def on_the_command_line(stored: Results, *words: str) -> list[dict[str, Any]]:
-    done = command_line.cotenant(*words, "--store", stored.store.url, "-o", "json")
+def on_the_command_line(stored: Results, *arguments: str) -> list[dict[str, Any]]:
+    done = command_line.cotenant(*arguments, "--store", stored.store.url, "-o", "json")
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
@@ -71,9 +71,9 @@ def plain(value: Any) -> Any:
 def test_a_frame_has_the_rows_and_numbers_of_the_command_line(
     stored: Results, store: cotenant.ClusterStore, method: str
 ) -> None:
-    schema, words, _ = LISTED[method]
+    schema, arguments, _ = LISTED[method]
     where = {"forecasts": "scope=workload", "recommendations": WORST_FIRST}.get(method, "")
-    frame, rows = getattr(store, method)(where), on_the_command_line(stored, *words)
+    frame, rows = getattr(store, method)(where), on_the_command_line(stored, *arguments)
     rows = [row for row in rows if row.get("resource", "cpu") == "cpu"]
     assert len(rows) > 5
     # columns stand in the schema's order, a name may have its unit behind it
@@ -121,8 +121,8 @@ def test_a_memory_frame_is_in_bytes_and_an_unknown_resource_is_refused(store: co
 @pytest.mark.parametrize("fine", [False, True])
 def test_paths_are_those_of_the_command_line(stored: Results, store: cotenant.ClusterStore, fine: bool) -> None:
     paths = cotenant.forecast_paths(store.forecasts("scope=workload&ns=pay&workload=checkout"), fine=fine)
-    words = ("get", "forecast", "pay/Deployment/checkout", *(["--fine"] if fine else []))
-    rows = on_the_command_line(stored, *words)
+    arguments = ("get", "forecast", "pay/Deployment/checkout", *(["--fine"] if fine else []))
+    rows = on_the_command_line(stored, *arguments)
     assert len(rows) == (288 if fine else 48)
     assert [int(time.timestamp()) for time in paths["time"]] == [row["time"] for row in rows]
     # the command line shows whole millicores, the DataFrame what is stored
@@ -179,14 +179,14 @@ def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Pa
     stored = Store(tmp_path.as_uri(), cluster_store.cluster)
     before = stored.read_inventory()
     assert before is not None
-    known = next(w for w in before.workloads if w.replicas > 1 and w.ref.kind == "Deployment")
+    workload = next(w for w in before.workloads if w.replicas > 1 and w.ref.kind == "Deployment")
     migrate = Container("migrate", {Resource.CPU: 20_000}, role=ContainerRole.INIT)
-    changed = replace(known, replicas=known.replicas - 1, containers=(migrate, *known.containers))
-    waiting = next(p for p in before.pods if p.workload == known.ref and p.running)
+    changed = replace(workload, replicas=workload.replicas - 1, containers=(migrate, *workload.containers))
+    waiting = next(p for p in before.pods if p.workload == workload.ref and p.running)
     stored.write_inventory(
         replace(
             before,
-            workloads=tuple(changed if w.ref == known.ref else w for w in before.workloads),
+            workloads=tuple(changed if w.ref == workload.ref else w for w in before.workloads),
             pods=tuple(replace(p, phase=PodPhase.PENDING) if p is waiting else p for p in before.pods),
         )
     )
@@ -200,8 +200,8 @@ def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Pa
         running = listed[column][(listed[column] > 0) & listed.index.isin(of_usage.index)]
         assert len(running) and (running == of_usage[column][running.index]).all()
     # each pod that runs asks for what its init container does, which is more than all that follows it
-    mine = listed.loc[(known.ref.namespace, known.ref.kind, known.ref.name)]
-    assert mine["cpu_request_millicores"] == 20_000 * (known.replicas - 1)
+    mine = listed.loc[(workload.ref.namespace, workload.ref.kind, workload.ref.name)]
+    assert mine["cpu_request_millicores"] == 20_000 * (workload.replicas - 1)
     used = mine["cpu_mean_millicores"] / mine["cpu_request_millicores"]  # of a mean in whole millicores
     assert mine["cpu_used_ratio"] == pytest.approx(used, rel=1e-3)
 
@@ -316,7 +316,7 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
         frame[frame["cluster"] == "west"].drop(columns="cluster").reset_index(drop=True), alone
     )
     with pytest.warns(UserWarning, match="cluster young is left out"):
-        paths = cotenant.forecast_paths(clusters.frame(lambda one: one.forecasts("scope=cluster")))
+        paths = cotenant.forecast_paths(clusters.frame(lambda cluster: cluster.forecasts("scope=cluster")))
     own = cotenant.forecast_paths(clusters["east"].forecasts("scope=cluster"))
     pd.testing.assert_frame_equal(paths[paths["cluster"] == "east"].drop(columns="cluster"), own)
 

@@ -25,7 +25,7 @@ def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         ({"access.mode": "proxy"}, "needs the addresses of trusted proxies"),
         ({"access.mode": "proxy", "access.proxy.trusted": "10.0.0.1/8"}, "has host bits set"),
@@ -43,10 +43,10 @@ def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
         ({"access.session_hours": "0"}, "> 0"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(flags: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_is_refused_in_words(flags: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as raised:
         load(Settings(), None, {}, flags)
-    assert words in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_roles_come_from_the_environment_too() -> None:
@@ -60,6 +60,6 @@ def test_every_example_of_the_page_is_a_settings_file(number: int, tmp_path: Pat
     examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     file = tmp_path / "settings.yaml"
     file.write_text(HEAD + examples[number])
-    found = load(Settings(), file, {}, {}).settings
-    assert len(examples) == 4 and not found.access.read_only
-    assert found.access.mode is (AccessMode.NONE, AccessMode.NONE, AccessMode.PROXY, AccessMode.OIDC)[number]
+    settings = load(Settings(), file, {}, {}).settings
+    assert len(examples) == 4 and not settings.access.read_only
+    assert settings.access.mode is (AccessMode.NONE, AccessMode.NONE, AccessMode.PROXY, AccessMode.OIDC)[number]

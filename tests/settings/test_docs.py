@@ -36,17 +36,19 @@ def test_a_setting_about_thresholds_and_forecasts_says_which_peak_they_are_compa
 
 def test_a_unit_in_a_name_is_the_unit_declared() -> None:
     units = ("seconds", "minutes", "hours", "days", "bytes", "millicores")
-    named = {
+    settings_by_path = {
         path: setting for path, setting in catalogue(Settings).items() if path.endswith(tuple(f"_{u}" for u in units))
     }
-    assert len(named) > 30
-    assert {path: setting.unit for path, setting in named.items() if not path.endswith(f"_{setting.unit}")} == {}
+    assert len(settings_by_path) > 30
+    assert {
+        path: setting.unit for path, setting in settings_by_path.items() if not path.endswith(f"_{setting.unit}")
+    } == {}
 
 
 def test_no_setting_is_a_secret_by_itself() -> None:
-    words = {"password", "token", "secret", "key", "credentials"}
+    secret_words = {"password", "token", "secret", "key", "credentials"}
     texts = [path for path, setting in catalogue(Settings).items() if setting.domain != "true or false"]
-    assert not [path for path in texts if path.rpartition(".")[2].rpartition("_")[2] in words]
+    assert not [path for path in texts if path.rpartition(".")[2].rpartition("_")[2] in secret_words]
 
 
 def test_every_section_says_what_it_is_for() -> None:
@@ -54,9 +56,9 @@ def test_every_section_says_what_it_is_for() -> None:
 
 
 def test_environment_names_are_unique_and_lead_back_to_the_path() -> None:
-    known = catalogue(Settings)
-    assert len({s.env for s in known.values()}) == len(known)
-    assert known["dashboard.port"].env == "COTENANT_DASHBOARD__PORT"
+    settings = catalogue(Settings)
+    assert len({s.env for s in settings.values()}) == len(settings)
+    assert settings["dashboard.port"].env == "COTENANT_DASHBOARD__PORT"
 
 
 def _validator(document: dict[str, Any]) -> Any:

@@ -78,7 +78,7 @@ def test_a_tag_is_refused(tag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a: b: c", "line 1 is not YAML"),
         ("a: [1", "is not YAML"),
@@ -90,8 +90,8 @@ def test_a_tag_is_refused(tag: str) -> None:
         ('a: "\\ud800\\U00110000"', "is not YAML"),
     ],
 )
-def test_what_is_no_settings_file_is_named(text: str, said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
+def test_what_is_no_settings_file_is_named(text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
         parse(text, "s.yaml")
 
 

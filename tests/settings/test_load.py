@@ -119,7 +119,7 @@ def test_an_unset_group_in_a_file_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "env", "flags", "said"),
+    ("text", "env", "flags", "message"),
     [
         ("kitchn: {}", {}, {}, "s.yaml line 1: unknown setting 'kitchn'; did you mean 'kitchen'"),
         (
@@ -137,9 +137,9 @@ def test_an_unset_group_in_a_file_changes_nothing() -> None:
     ],
 )
 def test_an_unknown_key_names_its_place_and_the_nearest_key(
-    text: str, env: dict[str, str], flags: dict[str, str], said: str
+    text: str, env: dict[str, str], flags: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=message):
         joined(text, env, flags)
 
 
@@ -226,9 +226,9 @@ _paths = st.sampled_from(sorted(catalogue(Settings)))
     st.dictionaries(_paths, st.text(max_size=30), max_size=3), st.dictionaries(_paths, st.text(max_size=30), max_size=3)
 )
 def test_any_text_for_any_setting_is_a_value_or_a_settings_error(env: dict[str, str], flags: dict[str, str]) -> None:
-    known = catalogue(Settings)
+    settings = catalogue(Settings)
     try:
-        loaded = join(Settings(), parse("", ""), {known[p].env: v for p, v in env.items()}, flags)
+        loaded = join(Settings(), parse("", ""), {settings[p].env: v for p, v in env.items()}, flags)
     except SettingsError as error:
         assert any(path in error.message for path in (*env, *flags)) or "fit together" in error.message
     else:
@@ -236,9 +236,9 @@ def test_any_text_for_any_setting_is_a_value_or_a_settings_error(env: dict[str, 
 
 
 def test_every_default_lies_in_its_own_domain() -> None:
-    for path, known in catalogue(Settings).items():
-        assert msgspec.convert(msgspec.to_builtins(known.default), known.type, strict=False) == known.default, path
-        assert value_at(Settings(), path) == known.default, path
+    for path, entry in catalogue(Settings).items():
+        assert msgspec.convert(msgspec.to_builtins(entry.default), entry.type, strict=False) == entry.default, path
+        assert value_at(Settings(), path) == entry.default, path
 
 
 def test_a_file_is_read_and_a_missing_or_foreign_one_is_named(tmp_path: Path) -> None:

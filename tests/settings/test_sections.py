@@ -32,9 +32,9 @@ def test_a_root_gives_and_replaces_the_section_of_a_type() -> None:
 
 
 def test_few_enough_settings_remain_and_each_says_when_it_is_changed() -> None:
-    known = catalogue(Settings)
-    assert len(known) <= 261
-    assert [path for path, setting in known.items() if not setting.when] == []
+    settings = catalogue(Settings)
+    assert len(settings) <= 261
+    assert [path for path, setting in settings.items() if not setting.when] == []
 
 
 def test_a_constant_of_a_section_can_be_set_by_nothing() -> None:

@@ -56,7 +56,7 @@ def pod(api: Api, name: str, on: str) -> None:
     api.create("/api/v1/namespaces/default/pods", {"metadata": {"name": name}, "spec": spec})
 
 
-def made(client: KubeClient, now_seconds: float = NOW, **pace: float) -> NodeAgents:
+def agents_of(client: KubeClient, now_seconds: float = NOW, **pace: float) -> NodeAgents:
     standing = present_cluster(resident(SPEC, node_agents.nodes_of(client)), "test", NOW)
     return NodeAgents(client, usage_now.curves(standing), FixedClock(now_seconds), ReportPace(**pace))
 
@@ -69,7 +69,7 @@ def test_only_nodes_that_no_kubelet_runs_are_reported(api: Api, client: KubeClie
     node(api, "real")
     pod(api, "a", "kwok")
     pod(api, "b", "real")
-    agent_round = made(client).round()
+    agent_round = agents_of(client).round()
     assert sorted(metric["metadata"]["name"] for metric in api.items(METRICS)) == ["demo", "kwok"]
     assert (agent_round.reported, agent_round.nodes, agent_round.pods) == (2, 2, 1)
     node_metric = node_agents.metrics(client)["kwok"]
@@ -86,9 +86,9 @@ def test_a_living_agents_report_is_left_alone_and_a_silent_ones_is_taken_over(ap
     theirs = {"updateTime": "2026-11-19T11:59:30Z", "nodeMetric": {"nodeUsage": {"resources": {"cpu": "7"}}}}
     body = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "status": theirs}
     api.patch(f"{METRICS}/n1/status", body, "apply", fieldManager="koordlet")
-    assert made(client, NOW).round().reported == 0  # their report is 30 s old
+    assert agents_of(client, NOW).round().reported == 0  # their report is 30 s old
     assert node_agents.metrics(client)["n1"].node_usage[Resource.CPU] == 7000
-    assert made(client, NOW + 600).round().reported == 1
+    assert agents_of(client, NOW + 600).round().reported == 1
     assert node_agents.metrics(client)["n1"].reporter == "cotenant-demo"
 
 
@@ -98,25 +98,25 @@ def test_every_round_renews_its_report_and_the_manager_takes_it_for_a_living_age
     install_crd(api, "nodemetrics.slo.koordinator.sh")
     node(api, "n1", **KWOK)
     for later in (0, 60, 120):
-        made(client, NOW + later).round()
-        there = node_agents.metrics(client)
-        assert there["n1"].update_seconds == NOW + later
+        agents_of(client, NOW + later).round()
+        metrics = node_agents.metrics(client)
+        assert metrics["n1"].update_seconds == NOW + later
         view = ReportContext({"n1": "u"}, "cotenant-manager", CollectPolicy(), NOW + later + 60)
-        assert unreported_nodes(["n1"], there, view) == []
+        assert unreported_nodes(["n1"], metrics, view) == []
 
 
 def test_what_it_reported_can_be_withdrawn_and_nothing_else(api: Api, client: KubeClient) -> None:
     install_crd(api, "nodemetrics.slo.koordinator.sh")
     node(api, "n1", **KWOK)
     api.create(METRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "n2"}})
-    made(client).round()
+    agents_of(client).round()
     assert [d.address.name for d in node_agents.own_metric_deletes(node_agents.metrics(client).values())] == ["n1"]
 
 
 def test_without_the_kind_it_says_so(api: Api, client: KubeClient) -> None:
     node(api, "n1", **KWOK)
     with pytest.raises(ClusterAbsent):
-        made(client).round()
+        agents_of(client).round()
 
 
 def test_time_may_run_faster_than_reports(api: Api, client: KubeClient) -> None:

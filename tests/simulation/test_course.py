@@ -83,9 +83,9 @@ def go(cluster: DemoCluster, to_seconds: float) -> None:
 
 def planned(client: KubeClient, cluster: DemoCluster, begin: float, end: float, pods: int = 2) -> Plan:
     """A plan for so many pods of feed/rank, approved."""
-    wanted = plans.new_plan(RANK, "evening", pods, Span(begin, end))
+    new_plan = plans.new_plan(RANK, "evening", pods, Span(begin, end))
     writer = Writer(client, "tests")
-    writer.send(plans.plan_creation(client, wanted))
+    writer.send(plans.plan_creation(client, new_plan))
     plan = plans.plan(client, "feed", "evening")
     approval = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "tests", cluster.clock.now_seconds())
     writer.send(plans.decide_plan(plan, approval))
@@ -133,10 +133,10 @@ def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_a
     assert score.used >= 1
     assert score.hit_ratio > 0
     until("the comparison", cluster.course.told)
-    (said,) = cluster.course.told()
-    assert said.startswith("feed/rank, played with and without its reservation: ")
+    (entry,) = cluster.course.told()
+    assert entry.startswith("feed/rank, played with and without its reservation: ")
     # The sentence names two lengths of time: without the reservation first, then with it.
-    lengths = [int(text) for text in re.findall(r"(\d+) minutes?", said)]
+    lengths = [int(text) for text in re.findall(r"(\d+) minutes?", entry)]
     assert lengths[0] > lengths[1]
 
 
@@ -181,30 +181,30 @@ def test_at_a_quarter_of_the_machines_speed_the_evening_ends_alike_and_the_plan_
     full = evening_at(inventory, tmp_path / "full", 1.0)
     quarter = evening_at(inventory, tmp_path / "quarter", QUARTER)
     assert quarter == full
-    said, (held, used, *_) = full
-    assert (held, used) == (RUSH_PODS, RUSH_PODS)
+    entry, (held_pods, used, *_) = full
+    assert (held_pods, used) == (RUSH_PODS, RUSH_PODS)
     # The sentence says of both runs how many pods were missing for how long: the one without the reservation first.
-    without, reserved = (int(text) for text in re.findall(r"(\d+) pod-minutes", said))
-    assert without >= 3 * reserved > 0, said
+    without, reserved = (int(text) for text in re.findall(r"(\d+) pod-minutes", entry))
+    assert without >= 3 * reserved > 0, entry
 
 
 def test_a_difference_of_one_sample_is_none_and_a_loss_is_said() -> None:
     window = Span(0.0, HOUR)
 
-    def words(with_plan: float, without_plan: float) -> str:
+    def sentence(with_plan: float, without_plan: float) -> str:
         count = [ShortageCount(RANK, window, 60 * minutes, 2, 90 * minutes) for minutes in (with_plan, without_plan)]
         return compared_words(*count)
 
     # 90 pod-seconds a minute are 1.5 pods on average
-    assert words(4, 20) == (
+    assert sentence(4, 20) == (
         "feed/rank, played with and without its reservation: 20 minutes with fewer pods ready than needed "
         "(30 pod-minutes, at most 2 pods missing) without it, "
         "4 minutes with fewer pods ready than needed (6 pod-minutes, at most 2 pods missing) with it."
     )
-    assert words(0, 20).endswith("0 minutes with fewer pods ready than needed with it.")
+    assert sentence(0, 20).endswith("0 minutes with fewer pods ready than needed with it.")
     for with_plan, without_plan in ((33, 32), (32, 33), (0, 0), (235, 234)):
-        assert words(with_plan, without_plan).startswith("feed/rank: no difference tonight: ")
-    assert words(8, 6).endswith(" The reservation did not help tonight.")
+        assert sentence(with_plan, without_plan).startswith("feed/rank: no difference tonight: ")
+    assert sentence(8, 6).endswith(" The reservation did not help tonight.")
 
 
 @given(st.lists(st.floats(0.5, 400.0), min_size=1, max_size=60), st.integers(0, 90), st.integers(1, 120))
@@ -239,14 +239,14 @@ def test_the_clock_halts_goes_on_and_never_goes_back(cluster: DemoCluster) -> No
 
 
 def test_a_halt_ends_a_move_ahead(cluster: DemoCluster) -> None:
-    course, begun = cluster.course, cluster.course.now_seconds()
+    course, start = cluster.course, cluster.course.now_seconds()
     assert course.progress is None
-    course.forward(begun + 20 * HOUR)
+    course.forward(start + 20 * HOUR)
 
     def moved() -> bool:
         move = course.progress
         assert move is not None and (move.to_seconds, move.left_seconds is None) == (
-            begun + 20 * HOUR,
+            start + 20 * HOUR,
             not move.done_ratio,
         )
         return move.done_ratio > 0

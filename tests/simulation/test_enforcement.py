@@ -48,21 +48,21 @@ def inventory() -> Inventory:
 
 
 @pytest.fixture(scope="module")
-def found(inventory: Inventory) -> EnforcementHistory:
+def history(inventory: Inventory) -> EnforcementHistory:
     return scenario(inventory, END)
 
 
-def of(found: EnforcementHistory, number: int) -> tuple[NodeLanes, list[AgentAction]]:
-    lanes = found.lanes[number]
-    return lanes, [act for act in found.acts if act.node == lanes.node]
+def of(history: EnforcementHistory, number: int) -> tuple[NodeLanes, list[AgentAction]]:
+    lanes = history.lanes[number]
+    return lanes, [act for act in history.acts if act.node == lanes.node]
 
 
 def when(acts: list[AgentAction], reason: str) -> list[float]:
     return sorted(act.time_seconds for act in acts if act.reason == reason)
 
 
-def test_a_spike_is_suppressed_then_helped_and_nobody_is_evicted(found: EnforcementHistory) -> None:
-    lanes, acts = of(found, 0)
+def test_a_spike_is_suppressed_then_helped_and_nobody_is_evicted(history: EnforcementHistory) -> None:
+    lanes, acts = of(history, 0)
     rise = lanes.start_seconds + 120
     suppressed, granted, eased = (when(acts, r) for r in ("Suppressed", "BurstGranted", "SuppressionEased"))
     assert granted and suppressed
@@ -73,8 +73,8 @@ def test_a_spike_is_suppressed_then_helped_and_nobody_is_evicted(found: Enforcem
     assert not [act for act in acts if act.lane is Lane.EVICTION]
 
 
-def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(found: EnforcementHistory) -> None:
-    lanes, _ = of(found, 0)
+def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(history: EnforcementHistory) -> None:
+    lanes, _ = of(history, 0)
     used, limit, target = (np.array(lanes.values[n][2:]) for n in ("best_effort", "limit", "target"))
     # A limit set in one second binds in the next: the quota shrinks at once.
     assert (used[1:] <= np.maximum(limit[:-1], limit[1:]) + 1).all()
@@ -84,9 +84,9 @@ def test_best_effort_stays_below_its_limit_and_the_limit_follows_the_target(foun
 
 
 def test_a_noisy_neighbour_is_found_held_back_and_evicted_before_the_load_takes_another(
-    found: EnforcementHistory,
+    history: EnforcementHistory,
 ) -> None:
-    lanes, acts = of(found, 1)
+    lanes, acts = of(history, 1)
     suffering, evicted = when(acts, "Interference"), [act for act in acts if act.lane is Lane.EVICTION]
     assert evicted[0].strategy == "Interference"
     noisy = evicted[0].pod
@@ -97,8 +97,8 @@ def test_a_noisy_neighbour_is_found_held_back_and_evicted_before_the_load_takes_
     assert all(act.pod and act.warning for act in evicted)
 
 
-def test_a_dry_run_says_what_it_would_do_and_holds_nobody(found: EnforcementHistory) -> None:
-    lanes, acts = of(found, 2)
+def test_a_dry_run_says_what_it_would_do_and_holds_nobody(history: EnforcementHistory) -> None:
+    lanes, acts = of(history, 2)
     done = [act for act in acts if act.lane in (Lane.SUPPRESS, Lane.BURST, Lane.EVICTION)]
     assert done and all(act.dry for act in done) and lanes.dry
     # At the top the target is far below what best effort goes on to use.
@@ -106,20 +106,20 @@ def test_a_dry_run_says_what_it_would_do_and_holds_nobody(found: EnforcementHist
     assert min(lanes.values["best_effort"][top]) > max(lanes.values["target"][top])
 
 
-def test_every_act_has_an_identity_of_its_own_and_a_reason_with_a_sentence(found: EnforcementHistory) -> None:
-    assert len({act.id for act in found.acts}) == len(found.acts)
-    assert {act.reason for act in found.acts} <= REASON_SENTENCES.keys()
-    assert all(act.why for act in found.acts)
-    assert {act.lane for act in found.acts} == set(Lane)
+def test_every_act_has_an_identity_of_its_own_and_a_reason_with_a_sentence(history: EnforcementHistory) -> None:
+    assert len({act.id for act in history.acts}) == len(history.acts)
+    assert {act.reason for act in history.acts} <= REASON_SENTENCES.keys()
+    assert all(act.why for act in history.acts)
+    assert {act.lane for act in history.acts} == set(Lane)
 
 
 def test_the_same_seed_gives_the_same_story_and_another_one_another(
-    inventory: Inventory, found: EnforcementHistory
+    inventory: Inventory, history: EnforcementHistory
 ) -> None:
-    few = replace(inventory, nodes=tuple(n for n in inventory.nodes if n.name == found.lanes[0].node))
+    few = replace(inventory, nodes=tuple(n for n in inventory.nodes if n.name == history.lanes[0].node))
     shift = 2 * LATE_SECONDS  # the others begin later
     again = scenario(few, END - shift)
-    assert again.lanes == found.lanes[:1]
+    assert again.lanes == history.lanes[:1]
     assert scenario(few, END - shift, seed=8).lanes != again.lanes
 
 
@@ -128,22 +128,24 @@ def test_a_cluster_without_nodes_has_no_story(inventory: Inventory) -> None:
     assert (nothing.acts, nothing.lanes, nothing.gathering.agents) == ((), (), 0)
 
 
-def test_pods_of_the_story_run_on_its_node(inventory: Inventory, found: EnforcementHistory) -> None:
+def test_pods_of_the_story_run_on_its_node(inventory: Inventory, history: EnforcementHistory) -> None:
     real = {f"{pod.namespace}/{pod.name}": pod.node for pod in inventory.pods}
-    named = Counter(act.pod in real for act in found.acts if act.pod)
-    assert named[True] > named[False]
-    assert all(real[act.pod] == act.node for act in found.acts if act.pod in real)
+    real_counts = Counter(act.pod in real for act in history.acts if act.pod)
+    assert real_counts[True] > real_counts[False]
+    assert all(real[act.pod] == act.node for act in history.acts if act.pod in real)
 
 
-def test_the_demo_s_store_holds_the_story_once(tmp_path: Path, inventory: Inventory, found: EnforcementHistory) -> None:
+def test_the_demo_s_store_holds_the_story_once(
+    tmp_path: Path, inventory: Inventory, history: EnforcementHistory
+) -> None:
     store = Store(tmp_path.as_uri(), "demo")
     demo.spikes(store, inventory, 7, Silent())
     first = store.read_document(DOCUMENT, Gathering)
-    keep(store, replace(found, gathering=Gathering(END + 1.0)), Retention(END + 1.0))
+    keep(store, replace(history, gathering=Gathering(END + 1.0)), Retention(END + 1.0))
     acts, lanes = store.read_table(ENFORCEMENT), list(store.read_table(ENFORCEMENT_LANES).rows())
-    assert set(acts.columns["id"]) == {act.id for act in found.acts} and len(acts) == len(found.acts)
-    kept = {row["node"]: lanes_of(row).values["others"] for row in lanes}
-    assert kept == {lane.node: lane.values["others"] for lane in found.lanes}
+    assert set(acts.columns["id"]) == {act.id for act in history.acts} and len(acts) == len(history.acts)
+    stored_lanes = {row["node"]: lanes_of(row).values["others"] for row in lanes}
+    assert stored_lanes == {lane.node: lane.values["others"] for lane in history.lanes}
     gathering = store.read_document(DOCUMENT, Gathering)
     assert gathering is not None and first is not None and gathering.agents == first.agents == len(inventory.nodes)
     # A look that brings nothing new is told by its time alone.
@@ -167,8 +169,8 @@ def test_online_pods_come_first_and_best_effort_shares_what_is_left() -> None:
     assert used == {"web": 3000.0, "one": pytest.approx(200.0), "two": pytest.approx(600.0)}
     assert observation.node.cpu.millicores == pytest.approx(4000.0)
     machine.obey([KnobWrite(TIER, Knob.CPU_QUOTA, 40_000, Level.QOS, "t", "")])
-    held = machine.observe(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
-    assert sum(p.group.cpu.millicores or 0 for p in held.pods if p.group) == pytest.approx(400.0)
+    machine_state = machine.observe(SecondDemand({"one": 1000.0, "two": 3000.0}, 0.0), 1.0, 1.0)
+    assert sum(p.group.cpu.millicores or 0 for p in machine_state.pods if p.group) == pytest.approx(400.0)
 
 
 def test_a_dismissed_pod_leaves_after_a_while() -> None:
@@ -185,8 +187,8 @@ def test_the_load_rises_once_and_falls_again() -> None:
     assert shape[:120].max() == 0 and shape[160:400].min() == 1 and shape[441:].max() == 0
 
 
-def test_a_story_ends_soon_after_its_last_act_and_never_before(found: EnforcementHistory) -> None:
+def test_a_story_ends_soon_after_its_last_act_and_never_before(history: EnforcementHistory) -> None:
     for number, kind in enumerate(KINDS):
-        lanes, acts = of(found, number)
+        lanes, acts = of(history, number)
         quiet = lanes.start_seconds + SCRIPTS[kind].seconds - max(act.time_seconds for act in acts)
         assert 30 <= quiet <= QUIET_SECONDS, kind

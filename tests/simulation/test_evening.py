@@ -30,7 +30,7 @@ def node(name: str, *only: str) -> NodeCapacity:
 def placements(*places: NodeCapacity) -> dict[str, str]:
     """Of an elder pod and of the younger one that reserved capacity on node-1 is handed over to, which has no gate."""
     pods = [pod("elder", 0), pod("owner", 1, nominatedNodeName="node-1")]
-    return {one["metadata"]["name"]: where for one, where in assign_nodes(pods, list(places))}
+    return {pod_body["metadata"]["name"]: where for pod_body, where in assign_nodes(pods, list(places))}
 
 
 def test_while_capacity_is_handed_over_its_node_takes_no_other_pod() -> None:
@@ -44,13 +44,13 @@ def test_the_owner_of_reserved_capacity_goes_first_and_to_the_node_that_it_is_no
 
 def test_batch_work_leaves_the_capacity_alone_that_is_being_handed_over() -> None:
     pods = filling_pods([node("node-1", "feed/owner"), node("node-2")], EVENING)
-    assert [one["spec"]["nodeName"] for one in pods] == ["node-2"]
+    assert [pod_body["spec"]["nodeName"] for pod_body in pods] == ["node-2"]
 
 
 def test_batch_pods_that_begin_together_end_one_by_one() -> None:
     pods = filling_pods([node(f"node-{i:03}") for i in range(16)], EVENING)
-    for one in pods:
-        one["metadata"]["creationTimestamp"] = moment(EVENING)
+    for pod_body in pods:
+        pod_body["metadata"]["creationTimestamp"] = moment(EVENING)
     done = [len(ended_pods(pods, EVENING + 60 * minute, TEN_TO_FORTY)) for minute in (9, 20, 30, 40)]
     # They take 10 to 40 minutes: of 16 about 5 end in every third of that, the first after the tenth minute.
     assert (done[0], done[3]) == (0, 16)

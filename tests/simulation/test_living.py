@@ -50,10 +50,10 @@ class World:
 
     def until(self, done: Callable[[], bool], most_seconds: float = 3600.0) -> float:
         """Steps of the clock until it is so; how long it took on that clock."""
-        begun = self.clock.now_seconds()
+        start = self.clock.now_seconds()
         while True:
             self.living.settled(self.clock.now_seconds())
-            passed = self.clock.now_seconds() - begun
+            passed = self.clock.now_seconds() - start
             if done():
                 return passed
             assert passed < most_seconds, "it never came to that"
@@ -74,12 +74,12 @@ def controller_of(owner: Json) -> str:
 @pytest.fixture(scope="module")
 def inventory() -> Inventory:
     """Without bounds of namespaces: tests set their own."""
-    made = generate(SyntheticSpec(nodes=6, workloads=60, days=1)).inventory
-    return replace(made, limit_ranges=(), quotas=())
+    generated = generate(SyntheticSpec(nodes=6, workloads=60, days=1)).inventory
+    return replace(generated, limit_ranges=(), quotas=())
 
 
 @pytest.fixture
-def world(inventory: Inventory) -> World:
+def living_cluster(inventory: Inventory) -> World:
     return World(inventory)
 
 
@@ -91,106 +91,118 @@ def cpu(pod: Json) -> str:
     return str(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
 
 
-def test_what_stands_at_the_beginning_is_settled(world: World) -> None:
-    before = world.state.version
-    assert not world.living.settled(world.clock.now_seconds())
-    assert world.state.version == before
+def test_what_stands_at_the_beginning_is_settled(living_cluster: World) -> None:
+    before = living_cluster.state.version
+    assert not living_cluster.living.settled(living_cluster.clock.now_seconds())
+    assert living_cluster.state.version == before
 
 
-def test_a_new_template_is_rolled_out_without_a_moment_of_too_few_ready_pods(world: World) -> None:
-    wanted = world.ask("GET", CHECKOUT)["spec"]["replicas"]
-    world.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": "1234m"})
-    fewest = [wanted]
+def test_a_new_template_is_rolled_out_without_a_moment_of_too_few_ready_pods(living_cluster: World) -> None:
+    replicas = living_cluster.ask("GET", CHECKOUT)["spec"]["replicas"]
+    living_cluster.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": "1234m"})
+    fewest = [replicas]
 
     def done() -> bool:
-        pods = world.pods("pay", "checkout")
+        pods = living_cluster.pods("pay", "checkout")
         fewest.append(sum(is_ready(pod) for pod in pods))
-        return len(pods) == wanted and all(cpu(pod) == "1234m" and is_ready(pod) for pod in pods)
+        return len(pods) == replicas and all(cpu(pod) == "1234m" and is_ready(pod) for pod in pods)
 
-    took = world.until(done)
-    assert min(fewest) >= wanted
+    took = living_cluster.until(done)
+    assert min(fewest) >= replicas
     # At most a quarter above wanted at a time, each pod ready after 30 to 75 s.
-    assert 30 <= took <= 75 * (wanted + 1)
-    status = world.ask("GET", CHECKOUT)["status"]
-    assert (status["observedGeneration"], status["updatedReplicas"], status["readyReplicas"]) == (2, wanted, wanted)
-    sets = [s for _, s in world.state.items(("apps", "replicasets")) if s["metadata"]["name"].startswith("checkout-")]
-    assert sorted(s["spec"]["replicas"] for s in sets) == [0, wanted]
+    assert 30 <= took <= 75 * (replicas + 1)
+    status = living_cluster.ask("GET", CHECKOUT)["status"]
+    assert (status["observedGeneration"], status["updatedReplicas"], status["readyReplicas"]) == (2, replicas, replicas)
+    sets = [
+        s
+        for _, s in living_cluster.state.items(("apps", "replicasets"))
+        if s["metadata"]["name"].startswith("checkout-")
+    ]
+    assert sorted(s["spec"]["replicas"] for s in sets) == [0, replicas]
 
 
-def test_taking_it_back_gives_pods_of_the_old_template(world: World) -> None:
-    before = cpu(world.pods("pay", "checkout")[0])
-    world.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": "1234m"})
-    world.until(lambda: all(cpu(p) == "1234m" for p in world.pods("pay", "checkout")))
-    world.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": before})
-    world.until(lambda: all(cpu(p) == before and is_ready(p) for p in world.pods("pay", "checkout")))
-    assert world.ask("GET", CHECKOUT)["metadata"]["generation"] == 3
+def test_taking_it_back_gives_pods_of_the_old_template(living_cluster: World) -> None:
+    before = cpu(living_cluster.pods("pay", "checkout")[0])
+    living_cluster.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": "1234m"})
+    living_cluster.until(lambda: all(cpu(p) == "1234m" for p in living_cluster.pods("pay", "checkout")))
+    living_cluster.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": before})
+    living_cluster.until(lambda: all(cpu(p) == before and is_ready(p) for p in living_cluster.pods("pay", "checkout")))
+    assert living_cluster.ask("GET", CHECKOUT)["metadata"]["generation"] == 3
 
 
 def test_what_a_webhook_added_to_a_pod_is_in_its_successors(inventory: Inventory) -> None:
-    world = World(inventory)
-    pod = world.pods("pay", "checkout")[0]
+    hooked_cluster = World(inventory)
+    pod = hooked_cluster.pods("pay", "checkout")[0]
     extra = {**pod["spec"]["containers"][0], "name": "injected"}  # the namespace's bounds ask for amounts
     stored = {**pod, "spec": {**pod["spec"], "containers": [*pod["spec"]["containers"], extra]}}
-    world.state.put(("", "pods"), (pod["metadata"]["namespace"], pod["metadata"]["name"]), stored)
-    world.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": "1234m"})
-    world.until(lambda: any(cpu(p) == "1234m" for p in world.pods("pay", "checkout")))
-    fresh = next(p for p in world.pods("pay", "checkout") if cpu(p) == "1234m")
+    hooked_cluster.state.put(("", "pods"), (pod["metadata"]["namespace"], pod["metadata"]["name"]), stored)
+    hooked_cluster.patch(CHECKOUT, {"op": "replace", "path": CPU, "value": "1234m"})
+    hooked_cluster.until(lambda: any(cpu(p) == "1234m" for p in hooked_cluster.pods("pay", "checkout")))
+    fresh = next(p for p in hooked_cluster.pods("pay", "checkout") if cpu(p) == "1234m")
     assert [c["name"] for c in fresh["spec"]["containers"]][-1] == "injected"
 
 
-def test_a_stateful_set_replaces_one_pod_at_a_time_under_the_same_names(world: World) -> None:
-    found = [i for _, i in world.state.items(("apps", "statefulsets")) if i["spec"]["replicas"] > 1]
-    one = found[0]["metadata"]
-    names = {p["metadata"]["name"] for p in world.pods(one["namespace"], one["name"])}
-    path = f"/apis/apps/v1/namespaces/{one['namespace']}/statefulsets/{one['name']}"
-    world.patch(path, {"op": "add", "path": "/spec/template/metadata/labels/new", "value": "yes"})
+def test_a_stateful_set_replaces_one_pod_at_a_time_under_the_same_names(living_cluster: World) -> None:
+    stateful_sets = [i for _, i in living_cluster.state.items(("apps", "statefulsets")) if i["spec"]["replicas"] > 1]
+    metadata = stateful_sets[0]["metadata"]
+    names = {p["metadata"]["name"] for p in living_cluster.pods(metadata["namespace"], metadata["name"])}
+    path = f"/apis/apps/v1/namespaces/{metadata['namespace']}/statefulsets/{metadata['name']}"
+    living_cluster.patch(path, {"op": "add", "path": "/spec/template/metadata/labels/new", "value": "yes"})
     most_missing = 0
 
     def done() -> bool:
         nonlocal most_missing
-        pods = world.pods(one["namespace"], one["name"])
+        pods = living_cluster.pods(metadata["namespace"], metadata["name"])
         most_missing = max(most_missing, len(names) - sum(is_ready(p) for p in pods))
         return all(p["metadata"]["labels"].get("new") and is_ready(p) for p in pods) and len(pods) == len(names)
 
-    world.until(done)
+    living_cluster.until(done)
     assert most_missing == 1
-    assert {p["metadata"]["name"] for p in world.pods(one["namespace"], one["name"])} == names
+    assert {p["metadata"]["name"] for p in living_cluster.pods(metadata["namespace"], metadata["name"])} == names
 
 
-def test_a_running_pod_is_resized_in_place_and_keeps_running(world: World) -> None:
-    pod = world.pods("pay", "checkout")[0]
+def test_a_running_pod_is_resized_in_place_and_keeps_running(living_cluster: World) -> None:
+    pod = living_cluster.pods("pay", "checkout")[0]
     path = f"/api/v1/namespaces/pay/pods/{pod['metadata']['name']}"
-    world.patch(f"{path}/resize", {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"})
-    world.until(lambda: in_force(world.ask("GET", path)) == "1")
-    after = world.ask("GET", path)
+    living_cluster.patch(
+        f"{path}/resize", {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": "1"}
+    )
+    living_cluster.until(lambda: in_force(living_cluster.ask("GET", path)) == "1")
+    after = living_cluster.ask("GET", path)
     assert after["metadata"]["uid"] == pod["metadata"]["uid"]
     assert after["status"]["observedGeneration"] == after["metadata"]["generation"] == 2
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
 def early_amounts(pod: Json) -> dict[str, str]:
-    return {one["name"]: one["resources"]["requests"]["cpu"] for one in pod["status"].get("initContainerStatuses", ())}
+    return {
+        container["name"]: container["resources"]["requests"]["cpu"]
+        for container in pod["status"].get("initContainerStatuses", ())
+    }
 
 
-def test_a_native_sidecar_is_resized_in_place_and_an_init_container_is_not(world: World) -> None:
+def test_a_native_sidecar_is_resized_in_place_and_an_init_container_is_not(living_cluster: World) -> None:
     amounts = {"requests": {"cpu": "100m"}}
     early = [
         {"name": "side", "image": "x", "restartPolicy": "Always", "resources": amounts},
         {"name": "init", "image": "x", "resources": amounts},
     ]
     spec = {"containers": [{"name": "main", "image": "x", "resources": amounts}], "initContainers": early}
-    world.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "both"}, "spec": spec})
+    living_cluster.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "both"}, "spec": spec})
     path = "/api/v1/namespaces/default/pods/both"
-    world.until(lambda: world.ask("GET", path)["status"]["phase"] == "Running")
-    assert early_amounts(world.ask("GET", path)) == {"side": "100m", "init": "100m"}
+    living_cluster.until(lambda: living_cluster.ask("GET", path)["status"]["phase"] == "Running")
+    assert early_amounts(living_cluster.ask("GET", path)) == {"side": "100m", "init": "100m"}
     for place in (0, 1):
         text = f"/spec/initContainers/{place}/resources/requests/cpu"
-        world.patch(f"{path}/resize", {"op": "replace", "path": text, "value": "300m"})
-    world.until(lambda: early_amounts(world.ask("GET", path))["side"] == "300m")
-    after = world.ask("GET", path)
+        living_cluster.patch(f"{path}/resize", {"op": "replace", "path": text, "value": "300m"})
+    living_cluster.until(lambda: early_amounts(living_cluster.ask("GET", path))["side"] == "300m")
+    after = living_cluster.ask("GET", path)
     assert early_amounts(after) == {"side": "300m", "init": "100m"}
-    assert [one["resources"] for one in after["spec"]["initContainers"]] == [{"requests": {"cpu": "300m"}}, amounts]
-    assert [one["restartCount"] for one in after["status"]["initContainerStatuses"]] == [0, 0]
+    assert [container["resources"] for container in after["spec"]["initContainers"]] == [
+        {"requests": {"cpu": "300m"}},
+        amounts,
+    ]
+    assert [container["restartCount"] for container in after["status"]["initContainerStatuses"]] == [0, 0]
 
 
 def in_force(pod: Json) -> str:
@@ -198,39 +210,41 @@ def in_force(pod: Json) -> str:
 
 
 @pytest.mark.parametrize(("cpus", "reason"), [("2000", "Infeasible"), ("node", "Deferred")])
-def test_a_resize_that_does_not_fit_says_so_and_leaves_what_is_in_force(world: World, cpus: str, reason: str) -> None:
-    pod = world.pods("pay", "checkout")[0]
-    node = world.ask("GET", f"/api/v1/nodes/{pod['spec']['nodeName']}")
+def test_a_resize_that_does_not_fit_says_so_and_leaves_what_is_in_force(
+    living_cluster: World, cpus: str, reason: str
+) -> None:
+    pod = living_cluster.pods("pay", "checkout")[0]
+    node = living_cluster.ask("GET", f"/api/v1/nodes/{pod['spec']['nodeName']}")
     # As much as the whole node has fits no node on which others run.
-    asked = cpus if cpus != "node" else node["status"]["allocatable"]["cpu"]
+    requested_cpu = cpus if cpus != "node" else node["status"]["allocatable"]["cpu"]
     steps = [
         {"op": "remove", "path": "/spec/containers/0/resources/limits/cpu"},
-        {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": asked},
+        {"op": "replace", "path": "/spec/containers/0/resources/requests/cpu", "value": requested_cpu},
     ]
     if reason == "Deferred":  # the pod's other containers ask too
-        steps[1]["value"] = str(int(asked.removesuffix("m")) - 500) + "m"
+        steps[1]["value"] = str(int(requested_cpu.removesuffix("m")) - 500) + "m"
     path = f"/api/v1/namespaces/pay/pods/{pod['metadata']['name']}"
-    world.patch(f"{path}/resize", *steps)
-    world.until(lambda: bool(pending(world.ask("GET", path))))
-    assert pending(world.ask("GET", path)) == [reason]
-    assert in_force(world.ask("GET", path)) == cpu(pod)
+    living_cluster.patch(f"{path}/resize", *steps)
+    living_cluster.until(lambda: bool(pending(living_cluster.ask("GET", path))))
+    assert pending(living_cluster.ask("GET", path)) == [reason]
+    assert in_force(living_cluster.ask("GET", path)) == cpu(pod)
 
 
 def pending(pod: Json) -> list[str]:
     return [c["reason"] for c in pod["status"]["conditions"] if c["type"] == "PodResizePending"]
 
 
-def test_a_pod_that_fits_nowhere_is_told_so(world: World) -> None:
+def test_a_pod_that_fits_nowhere_is_told_so(living_cluster: World) -> None:
     spec = {"containers": [{"name": "x", "image": "x", "resources": {"requests": {"cpu": "900"}}}]}
-    world.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "big"}, "spec": spec})
+    living_cluster.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "big"}, "spec": spec})
     path = "/api/v1/namespaces/default/pods/big"
-    world.until(lambda: bool(world.ask("GET", path)["status"].get("conditions")))
-    (condition,) = world.ask("GET", path)["status"]["conditions"]
+    living_cluster.until(lambda: bool(living_cluster.ask("GET", path)["status"].get("conditions")))
+    (condition,) = living_cluster.ask("GET", path)["status"]["conditions"]
     assert (condition["reason"], condition["status"]) == ("Unschedulable", "False")
     assert condition["message"].startswith("0/6 nodes")
 
 
-def test_a_gated_pod_waits_and_affinity_by_name_is_kept(world: World) -> None:
+def test_a_gated_pod_waits_and_affinity_by_name_is_kept(living_cluster: World) -> None:
     field = {"key": "metadata.name", "operator": "In", "values": ["node-003"]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
     spec: Json = {
@@ -238,12 +252,12 @@ def test_a_gated_pod_waits_and_affinity_by_name_is_kept(world: World) -> None:
         "affinity": {"nodeAffinity": required},
         "schedulingGates": [{"name": "cotenant.dev/reservation"}],
     }
-    world.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
+    living_cluster.ask("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "p"}, "spec": spec})
     path = "/api/v1/namespaces/default/pods/p"
-    assert not world.living.settled(world.clock.now_seconds())
-    world.patch(path, {"op": "remove", "path": "/spec/schedulingGates"})
-    world.until(lambda: is_ready(world.ask("GET", path)))
-    assert world.ask("GET", path)["spec"]["nodeName"] == "node-003"
+    assert not living_cluster.living.settled(living_cluster.clock.now_seconds())
+    living_cluster.patch(path, {"op": "remove", "path": "/spec/schedulingGates"})
+    living_cluster.until(lambda: is_ready(living_cluster.ask("GET", path)))
+    assert living_cluster.ask("GET", path)["spec"]["nodeName"] == "node-003"
 
 
 def test_an_autoscaler_follows_the_demand_up_at_once_and_down_after_five_minutes(inventory: Inventory) -> None:
@@ -252,8 +266,8 @@ def test_an_autoscaler_follows_the_demand_up_at_once_and_down_after_five_minutes
     # 5 slots of 600 s: 4 pods' worth, then 6, then little.
     per_pod = 1_200.0
     demand = CpuDemand({owner: 0}, TimeGrid(begin, 600, 6), per_pod * np.array([[4, 6, 6, 1, 1, 4]]))
-    world = World(inventory, demand)
-    request = requests_of(world.ask("GET", CHECKOUT)["spec"]["template"]["spec"])["cpu"]
+    scaled_cluster = World(inventory, demand)
+    request = requests_of(scaled_cluster.ask("GET", CHECKOUT)["spec"]["template"]["spec"])["cpu"]
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "checkout"},
         "minReplicas": 2,
@@ -265,53 +279,55 @@ def test_an_autoscaler_follows_the_demand_up_at_once_and_down_after_five_minutes
             }
         ],
     }
-    world.ask(
+    scaled_cluster.ask(
         "POST",
         "/apis/autoscaling/v2/namespaces/pay/horizontalpodautoscalers",
         {"metadata": {"name": "checkout"}, "spec": spec},
     )
     most = -(-6 * per_pod // (request * 0.5))
     expected = int(max(2, min(8, most)))
-    world.until(lambda: len(world.pods("pay", "checkout")) >= expected)
-    up_at = world.clock.now_seconds()
+    scaled_cluster.until(lambda: len(scaled_cluster.pods("pay", "checkout")) >= expected)
+    up_at = scaled_cluster.clock.now_seconds()
     assert up_at - begin <= 900  # demand is at its height after 600 s
-    world.until(lambda: len(world.pods("pay", "checkout")) == 2)
+    scaled_cluster.until(lambda: len(scaled_cluster.pods("pay", "checkout")) == 2)
     # Demand falls from 1,200 s to 1,800 s after the beginning, and is waited for another 300 s.
-    assert world.clock.now_seconds() - begin >= 1_200 + 300
+    assert scaled_cluster.clock.now_seconds() - begin >= 1_200 + 300
 
 
-def test_a_quota_is_counted_again_when_pods_go(world: World) -> None:
-    world.ask(
+def test_a_quota_is_counted_again_when_pods_go(living_cluster: World) -> None:
+    living_cluster.ask(
         "POST", "/api/v1/namespaces/pay/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "99"}}}
     )
-    pods = [p for (ns, _), p in world.state.items(("", "pods")) if ns == "pay"]
+    pods = [p for (ns, _), p in living_cluster.state.items(("", "pods")) if ns == "pay"]
     bare = next(p for p in pods if p["metadata"]["ownerReferences"][0]["kind"] == "ReplicaSet")
-    world.ask("DELETE", f"/api/v1/namespaces/pay/pods/{bare['metadata']['name']}")
+    living_cluster.ask("DELETE", f"/api/v1/namespaces/pay/pods/{bare['metadata']['name']}")
     path = "/api/v1/namespaces/pay/resourcequotas/q"
-    world.until(lambda: bool(world.ask("GET", path).get("status")))
-    assert world.ask("GET", path)["status"]["used"]["pods"] == str(len(pods))
+    living_cluster.until(lambda: bool(living_cluster.ask("GET", path).get("status")))
+    assert living_cluster.ask("GET", path)["status"]["used"]["pods"] == str(len(pods))
 
 
-def test_a_controller_whose_pods_a_quota_refuses_stays_short_and_nothing_breaks(world: World) -> None:
+def test_a_controller_whose_pods_a_quota_refuses_stays_short_and_nothing_breaks(living_cluster: World) -> None:
     body = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.cpu": "1m"}}}
-    world.ask("POST", "/api/v1/namespaces/pay/resourcequotas", body)
-    wanted = len(world.pods("pay", "checkout"))
-    world.patch(CHECKOUT, {"op": "replace", "path": "/spec/replicas", "value": wanted + 2})
-    world.living.settled(world.clock.now_seconds())
-    assert len(world.pods("pay", "checkout")) == wanted
+    living_cluster.ask("POST", "/api/v1/namespaces/pay/resourcequotas", body)
+    pod_count = len(living_cluster.pods("pay", "checkout"))
+    living_cluster.patch(CHECKOUT, {"op": "replace", "path": "/spec/replicas", "value": pod_count + 2})
+    living_cluster.living.settled(living_cluster.clock.now_seconds())
+    assert len(living_cluster.pods("pay", "checkout")) == pod_count
     with pytest.raises(Refusal):
-        world.ask("POST", "/api/v1/namespaces/pay/pods", {"metadata": {"name": "x"}, "spec": {"containers": []}})
+        living_cluster.ask(
+            "POST", "/api/v1/namespaces/pay/pods", {"metadata": {"name": "x"}, "spec": {"containers": []}}
+        )
 
 
 @settings(max_examples=60)
-@given(new=st.integers(0, 6), old=st.integers(0, 6), ready=st.integers(0, 12), wanted=st.integers(0, 6))
-def test_a_deployment_never_gives_up_a_ready_pod_below_its_count(new: int, old: int, ready: int, wanted: int) -> None:
+@given(new=st.integers(0, 6), old=st.integers(0, 6), ready=st.integers(0, 12), replicas=st.integers(0, 6))
+def test_a_deployment_never_gives_up_a_ready_pod_below_its_count(new: int, old: int, ready: int, replicas: int) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "x"}]}}
     controller: Json = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "d", "namespace": "n", "uid": "u", "generation": 2, "resourceVersion": "5"},
-        "spec": {"replicas": wanted, "template": template},
+        "spec": {"replicas": replicas, "template": template},
     }
 
     def pod(i: int) -> Json:
@@ -325,9 +341,9 @@ def test_a_deployment_never_gives_up_a_ready_pod_below_its_count(new: int, old: 
 
     pods = [pod(i) for i in range(new + old)]
     step = next_rollout_step(controller, pods, 0)
-    left = [p for p in pods if p not in step.ended]
-    assert sum(is_ready(p) for p in left) >= min(wanted, sum(is_ready(p) for p in pods))
-    assert len(left) + len(step.made) <= max(wanted + max(1, -(-wanted // 4)), len(pods))
+    remaining = [p for p in pods if p not in step.ended]
+    assert sum(is_ready(p) for p in remaining) >= min(replicas, sum(is_ready(p) for p in pods))
+    assert len(remaining) + len(step.made) <= max(replicas + max(1, -(-replicas // 4)), len(pods))
 
 
 @settings(max_examples=60)

@@ -29,15 +29,15 @@ def change(before: int, after: int, name: str = "web") -> Change:
 
 def measured(source: SimulatedComparison, moved: Change) -> dict[Measure, tuple[float, float]]:
     compared = source(moved, 10 * HOUR, 11 * HOUR, [Objective(Measure.LATENCY, "p99")])
-    return {one.measure: (one.before or 0.0, one.after or 0.0) for one in compared}
+    return {comparison.measure: (comparison.before or 0.0, comparison.after or 0.0) for comparison in compared}
 
 
 def test_a_cut_below_what_bursts_need_waits_and_slows() -> None:
-    told = measured(SimulatedComparison(FLAT), change(1000, 230))
+    measures = measured(SimulatedComparison(FLAT), change(1000, 230))
     # bursts are 1.15 x 400 = 460 millicores: half of one is above 230, so 0.25 x 0.5 waits and 20 / (1 - 0.4) ms pass
-    assert told[Measure.PRESSURE] == (0.0, about(0.125))
-    assert told[Measure.LATENCY] == (0.02, about(0.02 / 0.6))
-    assert told[Measure.THROTTLED] == (0.0, 0.0)
+    assert measures[Measure.PRESSURE] == (0.0, about(0.125))
+    assert measures[Measure.LATENCY] == (0.02, about(0.02 / 0.6))
+    assert measures[Measure.THROTTLED] == (0.0, 0.0)
 
 
 def test_the_bursting_workload_is_harmed_by_a_cut_that_its_history_allows() -> None:
@@ -49,8 +49,8 @@ def test_the_bursting_workload_is_harmed_by_a_cut_that_its_history_allows() -> N
 
 
 @given(st.integers(1, 2000), st.integers(1, 2000))
-def test_no_measure_gets_better_by_a_lower_request(one: int, other: int) -> None:
-    low, high = sorted((one, other))
+def test_no_measure_gets_better_by_a_lower_request(first: int, second: int) -> None:
+    low, high = sorted((first, second))
     for before, after in measured(SimulatedComparison(FLAT), change(high, low)).values():
         assert after >= before
 

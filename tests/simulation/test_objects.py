@@ -43,8 +43,8 @@ def kubeconfig(server: EmbeddedServer, tmp_path: Path) -> str:
     return str(server.write_kubeconfig(tmp_path / "kubeconfig"))
 
 
-def demo(*words: str) -> subprocess.CompletedProcess[str]:
-    return cotenant("demo", "--nodes", "4", "--workloads", "20", "--days", "1", "--once", *words, variables=LEAN)
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return cotenant("demo", "--nodes", "4", "--workloads", "20", "--days", "1", "--once", *arguments, variables=LEAN)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def held(api: Api) -> dict[str, int]:
+def object_counts(api: Api) -> dict[str, int]:
     paths = {"deployments": "apis/apps/v1", "statefulsets": "apis/apps/v1", "daemonsets": "apis/apps/v1"}
     paths |= {"cronjobs": "apis/batch/v1", "jobs": "apis/batch/v1", "pods": "api/v1", "nodes": "api/v1"}
     return {
@@ -77,7 +77,7 @@ def test_the_whole_inventory_is_accepted_with_its_pods_on_their_nodes(api: Api, 
     ]
     assert refused == []
     running = [pod for pod in inventory.pods if pod.running]
-    assert held(api)["pods"] == len(running)
+    assert object_counts(api)["pods"] == len(running)
     node = running[0].node
     on_node = api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node},status.phase=Running")
     controlled = [pod for pod in running if pod.node == node and pod.workload.kind != "Pod"]
@@ -105,23 +105,23 @@ def test_showing_writes_nothing(api: Api, kubeconfig: str) -> None:
     shown = demo("--cluster", kubeconfig, "--fake-nodes")
     assert shown.returncode == 0, shown.stderr
     assert "4 nodes" in shown.stdout
-    assert set(held(api).values()) == {0}
+    assert set(object_counts(api).values()) == {0}
 
 
 @pytest.mark.slow
 def test_applying_creates_every_workload_and_removing_takes_all_out(api: Api, kubeconfig: str) -> None:
     done = demo("--cluster", kubeconfig, "--fake-nodes", "--apply")
     assert done.returncode == 0, done.stderr
-    counts = held(api)
+    counts = object_counts(api)
     assert (counts["nodes"], sum(counts.values()) - counts["nodes"]) == (4, 20)
     assert (
         demo("--cluster", kubeconfig, "--apply").returncode == 0
     )  # again: its own nodes are a test's, what is there stays
-    assert held(api) == counts
+    assert object_counts(api) == counts
     api.create("/api/v1/namespaces", {"metadata": {"name": "mine", "labels": {"cotenant.dev/demo": "true"}}})
     removed = demo("--cluster", kubeconfig, "--remove", "--apply")
     assert removed.returncode == 0, removed.stderr
-    assert set(held(api).values()) == {0}
+    assert set(object_counts(api).values()) == {0}
     assert api.exists("/api/v1/namespaces/mine")
 
 
@@ -129,10 +129,10 @@ def test_a_cluster_with_real_nodes_is_refused_unless_one_insists(api: Api, kubec
     api.create("/api/v1/nodes", NODE)
     refused = demo("--cluster", kubeconfig, "--apply")
     assert refused.returncode == 2
-    assert set(held(api).values()) == {0}
+    assert set(object_counts(api).values()) == {0}
     insisted = demo("--cluster", kubeconfig, "--apply", "--yes")
     assert (insisted.returncode, "No node is fake" in insisted.stderr) == (0, True)
-    assert sum(held(api).values()) == 20
+    assert sum(object_counts(api).values()) == 20
 
 
 @pytest.mark.soak
@@ -150,8 +150,8 @@ def test_the_history_lies_under_the_clusters_name_with_the_names_of_the_objects(
     inventory = store.read_inventory()
     assert inventory
     stored = {(w.ref.namespace, w.ref.name) for w in inventory.workloads if w.ref.kind == "Deployment"}
-    there = api.items("/apis/apps/v1/deployments", labelSelector="cotenant.dev/demo=true")
-    assert stored == {(d["metadata"]["namespace"], d["metadata"]["name"]) for d in there} != set()
+    deployments = api.items("/apis/apps/v1/deployments", labelSelector="cotenant.dev/demo=true")
+    assert stored == {(d["metadata"]["namespace"], d["metadata"]["name"]) for d in deployments} != set()
     nodes = api.items("/api/v1/nodes", labelSelector="cotenant.dev/demo=true")
     assert {node.name for node in inventory.nodes} == {n["metadata"]["name"] for n in nodes}
     assert store.span(Signal.CPU_USAGE_MEAN)
@@ -165,11 +165,11 @@ def test_history_that_no_demo_made_is_never_replaced(api: Api, kubeconfig: str, 
     store = Store((data_home / "cotenant").as_uri(), connect(KubeSettings(kubeconfig=kubeconfig)).access.cluster)
     mine = Inventory(store.cluster, 0, (), (), ())
     store.write_inventory(mine)
-    for words in (("--fake-nodes",), ("--remove", "--remove-store")):
-        refused = demo("--cluster", kubeconfig, *words, "--apply")
+    for arguments in (("--fake-nodes",), ("--remove", "--remove-store")):
+        refused = demo("--cluster", kubeconfig, *arguments, "--apply")
         assert (refused.returncode, "that no demo wrote" in refused.stderr) == (2, True)
     assert store.read_inventory() == mine
-    assert set(held(api).values()) == {0}
+    assert set(object_counts(api).values()) == {0}
 
 
 @pytest.mark.soak
@@ -187,7 +187,7 @@ def test_somebody_elses_namespace_of_that_name_is_left_alone(api: Api, kubeconfi
     name = next(objects.namespaces(resident(SPEC, fake_nodes(SPEC)).inventory)).address.name
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
     assert demo("--cluster", kubeconfig, "--fake-nodes", "--apply").returncode == 2
-    assert set(held(api).values()) == {0}
+    assert set(object_counts(api).values()) == {0}
 
 
 @pytest.mark.slow

@@ -48,9 +48,9 @@ def test_what_runs_in_the_inventory_runs_there(inventory: Inventory, objects: li
     assert {p["status"]["phase"] for p in pods} == {"Running"}
     by_node = Counter(p["spec"]["nodeName"] for p in pods)
     assert by_node == Counter(p.node for p in inventory.pods if p.running)
-    wanted = [w for w in inventory.workloads if w.ref.kind in KINDS]
-    made = [i for (group, plural), i in objects if group in ("apps", "batch") and plural != "replicasets"]
-    assert len(made) == len(wanted)
+    expected = [w for w in inventory.workloads if w.ref.kind in KINDS]
+    controllers = [i for (group, plural), i in objects if group in ("apps", "batch") and plural != "replicasets"]
+    assert len(controllers) == len(expected)
 
 
 def test_whoever_counts_requests_counts_the_same() -> None:
@@ -61,12 +61,12 @@ def test_whoever_counts_requests_counts_the_same() -> None:
     running = {(pod.namespace, pod.name) for pod in cluster.inventory.pods if pod.running}
     for resource, signal in ((Resource.CPU, Signal.CPU_REQUEST), (Resource.MEMORY, Signal.MEMORY_REQUEST)):
         # Templates, pods as the inventory has them, the hourly series and the API server: one number.
-        wanted = sum(w.total(resource) for w in cluster.inventory.workloads)
-        assert sum(p.requests.get(resource, 0) for p in cluster.inventory.pods if p.running) == wanted
-        assert sum(requests_of(pod["spec"]).get(resource, 0) for pod in live) == wanted
+        expected = sum(w.total(resource) for w in cluster.inventory.workloads)
+        assert sum(p.requests.get(resource, 0) for p in cluster.inventory.pods if p.running) == expected
+        assert sum(requests_of(pod["spec"]).get(resource, 0) for pod in live) == expected
         hourly = zip(cluster.usage[signal].refs, cluster.usage[signal].values, strict=True)
         last = [float(row[-1]) for ref, row in hourly if (ref.namespace, ref.pod) in running]
-        assert sum(last) == pytest.approx(wanted, rel=1e-6)  # float32
+        assert sum(last) == pytest.approx(expected, rel=1e-6)  # float32
 
 
 def test_a_request_that_nobody_wrote_is_the_limit_of_the_pod_and_stays_unset_in_the_template(
@@ -77,15 +77,15 @@ def test_a_request_that_nobody_wrote_is_the_limit_of_the_pod_and_stays_unset_in_
     )
     bare = replace(chosen, containers=tuple(replace(c, requests={}) for c in chosen.containers))
     others = tuple(w for w in inventory.workloads if w.ref != bare.ref)
-    made = list(initial_objects(replace(inventory, workloads=(*others, bare)), inventory.time_seconds))
+    bare_objects = list(initial_objects(replace(inventory, workloads=(*others, bare)), inventory.time_seconds))
     owned = {p.name for p in inventory.pods if p.workload == bare.ref}
-    pods = [i for place, i in made if place == ("", "pods") and i["metadata"]["name"] in owned]
+    pods = [i for place, i in bare_objects if place == ("", "pods") and i["metadata"]["name"] in owned]
     assert pods
     for pod in pods:
         for container in pod["spec"]["containers"]:
             assert container["resources"]["requests"] == container["resources"]["limits"]
     (template,) = (
-        i["spec"]["template"] for place, i in made
+        i["spec"]["template"] for place, i in bare_objects
         if place == ("apps", "deployments") and i["metadata"]["name"] == bare.ref.name
     )  # fmt: skip
     assert all("requests" not in c["resources"] for c in template["spec"]["containers"])
@@ -123,8 +123,10 @@ def test_the_server_takes_and_serves_it(objects: list[Any]) -> None:
     api = Api(state, FixedClock(1_795_089_600.0))
     listed: Any = api.answer(EmbeddedRequest("GET", "/api/v1/nodes", ADMINISTRATOR)).body
     assert len(listed["items"]) == 6
-    one = next(i for (_, plural), i in objects if plural == "deployments")
-    path = f"/apis/apps/v1/namespaces/{one['metadata']['namespace']}/deployments/{one['metadata']['name']}"
+    deployment = next(i for (_, plural), i in objects if plural == "deployments")
+    path = (
+        f"/apis/apps/v1/namespaces/{deployment['metadata']['namespace']}/deployments/{deployment['metadata']['name']}"
+    )
     step = [{"op": "replace", "path": "/spec/replicas", "value": 9}]
     patched = EmbeddedRequest("PATCH", path, ADMINISTRATOR, content_type="application/json-patch+json", body=step)
     changed: Any = api.answer(patched).body

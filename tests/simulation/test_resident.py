@@ -27,13 +27,13 @@ SPEC = SyntheticSpec(workloads=30, days=9, end_seconds=NOW)
 
 
 @pytest.fixture(scope="module")
-def made() -> SyntheticCluster:
+def resident_cluster() -> SyntheticCluster:
     return resident(SPEC, NODES)
 
 
 @pytest.fixture(scope="module")
-def standing(made: SyntheticCluster) -> SyntheticCluster:
-    return present_cluster(made, "test", NOW)
+def standing(resident_cluster: SyntheticCluster) -> SyntheticCluster:
+    return present_cluster(resident_cluster, "test", NOW)
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +53,29 @@ def pod(standing: SyntheticCluster, node: str, name: str = "x") -> ObservedPod:
     return ObservedPod(ref.namespace, name, "", node, "Running", requests={"cpu": 6000, "memory": GIB}, labels=labels)
 
 
-def test_the_workloads_stand_on_the_given_nodes_and_fit(made: SyntheticCluster) -> None:
-    assert {p.node for p in made.inventory.pods} <= {n.name for n in NODES}
+def test_the_workloads_stand_on_the_given_nodes_and_fit(resident_cluster: SyntheticCluster) -> None:
+    assert {p.node for p in resident_cluster.inventory.pods} <= {n.name for n in NODES}
     # 70 % of 3 x 32 cores are wanted; rounding to what people write, and up to whole cores, moves it a little
-    asked = sum(w.replicas * sum(c.requests.get(Resource.CPU, 0) for c in w.staying) for w in made.inventory.workloads)
-    assert 0.5 * 96_000 < asked < 0.9 * 96_000
+    requested = sum(
+        w.replicas * sum(c.requests.get(Resource.CPU, 0) for c in w.staying)
+        for w in resident_cluster.inventory.workloads
+    )
+    assert 0.5 * 96_000 < requested < 0.9 * 96_000
 
 
-def test_a_class_that_binds_cpus_asks_for_whole_ones(made: SyntheticCluster) -> None:
-    bound = [w for w in made.inventory.workloads if w.qos in BINDING]
+def test_a_class_that_binds_cpus_asks_for_whole_ones(resident_cluster: SyntheticCluster) -> None:
+    bound = [w for w in resident_cluster.inventory.workloads if w.qos in BINDING]
     sums = [sum(c.requests.get(Resource.CPU, 0) for c in w.staying) for w in bound]
     assert sums
     assert all(total > 0 and total % 1000 == 0 for total in sums)
 
 
-def test_every_name_of_the_history_is_that_of_an_object(made: SyntheticCluster, standing: SyntheticCluster) -> None:
+def test_every_name_of_the_history_is_that_of_an_object(
+    resident_cluster: SyntheticCluster, standing: SyntheticCluster
+) -> None:
     inventory = standing.inventory
     namespaces = {w.ref.namespace for w in inventory.workloads}
-    assert namespaces == {f"{PREFIX}{w.ref.namespace}" for w in made.inventory.workloads}
+    assert namespaces == {f"{PREFIX}{w.ref.namespace}" for w in resident_cluster.inventory.workloads}
     owners = inventory.owners()
     for signal, usage in standing.usage.items():
         if not signal.spec.per_node:

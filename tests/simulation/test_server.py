@@ -60,9 +60,9 @@ def test_our_own_client_reads_and_writes_it(server: EmbeddedServer, tmp_path: Pa
 def test_a_mirror_that_lists_again_reads_only_what_changed(server: EmbeddedServer, tmp_path: Path) -> None:
     client, read = client_of(server, tmp_path), list[str]()
 
-    def data_of(thing: dict[str, Any]) -> dict[str, str]:
-        read.append(thing["metadata"]["name"])
-        return dict(thing["data"])
+    def data_of(config_map: dict[str, Any]) -> dict[str, str]:
+        read.append(config_map["metadata"]["name"])
+        return dict(config_map["data"])
 
     mirror = Mirror(client, "/api/v1/namespaces/default/configmaps", project=data_of)
     writer = Writer(client, "test")
@@ -90,9 +90,9 @@ def test_a_client_goes_by_the_machine_where_both_clocks_agree(tmp_path: Path) ->
 
 
 def test_objects_carry_the_clocks_time(server: EmbeddedServer, tmp_path: Path) -> None:
-    made = Writer(client_of(server, tmp_path), "one").send(Apply(ADDRESS, body()))
+    config_map = Writer(client_of(server, tmp_path), "one").send(Apply(ADDRESS, body()))
     # 1,800,000,000 s after the epoch
-    assert made["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
+    assert config_map["metadata"]["creationTimestamp"] == "2027-01-15T08:00:00Z"
 
 
 def test_an_account_may_do_what_its_rules_say(server: EmbeddedServer, tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_kubectl_reads_it(server: EmbeddedServer, tmp_path: Path) -> None:
     embedded_api(server).create("/api/v1/namespaces/default/configmaps", body(a="1"))
     path = server.write_kubeconfig(tmp_path / "kubeconfig")
 
-    def kubectl(*words: str) -> str:
-        command = [str(binaries.find("kubectl")), "--kubeconfig", str(path), "--cache-dir", str(tmp_path), *words]
+    def kubectl(*arguments: str) -> str:
+        command = [str(binaries.find("kubectl")), "--kubeconfig", str(path), "--cache-dir", str(tmp_path), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
     assert json.loads(kubectl("get", "cm", "-o", "json"))["items"][0]["data"] == {"a": "1"}

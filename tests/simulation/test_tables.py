@@ -30,10 +30,10 @@ def item(**status: object) -> dict[str, object]:
 def test_a_row_has_the_name_each_column_and_the_age(seconds: float, age: str) -> None:
     full = item(phase="Held", owners=[{"name": "a"}, {"name": "b"}])
     body = {"kind": "XList", "metadata": {"resourceVersion": "7"}, "items": [full, item()]}
-    answer = table(body, COLUMNS, seconds)
-    assert [row["cells"] for row in answer["rows"]] == [["web", "Held", "a", age], ["web", None, None, age]]
-    assert [one["name"] for one in answer["columnDefinitions"]] == ["Name", "Phase", "Owner", "Age"]
-    assert answer["metadata"] == {"resourceVersion": "7"}
+    document = table(body, COLUMNS, seconds)
+    assert [row["cells"] for row in document["rows"]] == [["web", "Held", "a", age], ["web", None, None, age]]
+    assert [column["name"] for column in document["columnDefinitions"]] == ["Name", "Phase", "Owner", "Age"]
+    assert document["metadata"] == {"resourceVersion": "7"}
     assert table(full, (), seconds)["rows"][0]["cells"] == ["web", age]
 
 

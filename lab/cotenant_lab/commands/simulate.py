@@ -276,12 +276,12 @@ def _run_simulation(
     store = None if place is None else place.store
     for number in range(seeds):
         scenario = replace(first, seed=first.seed + number)
-        world = _world(scenario, store, settings, progress)
-        outcomes += run_all_settings(world, knobs, Interference(), progress)
+        cluster = _world(scenario, store, settings, progress)
+        outcomes += run_all_settings(cluster, knobs, Interference(), progress)
         ours = installed_outcomes(outcomes, Sharing.COTENANT)
         if scenario.incident is not None and ours and story is None:
             spared = _world(replace(scenario, incident=None), store, settings, progress)
-            story = story_of(ours[0], world, spared, progress)
+            story = story_of(ours[0], cluster, spared, progress)
     return Simulation(place, outcomes, story)
 
 

@@ -112,9 +112,9 @@ class Api:
     def _act(self, request: EmbeddedRequest, call: ApiCall) -> ApiAnswer:
         if core_events.is_core_event(call.kind):
             events = self._kinds["events.k8s.io", "v1", "events"]
-            answer = self._act(request, core_events.to_events_group(call, events))
-            streamed, body = core_events.streamed_as_core, answer.body
-            return replace(answer, body=core_events.listed_as_core(body) if isinstance(body, dict) else streamed(body))
+            reply = self._act(request, core_events.to_events_group(call, events))
+            streamed, body = core_events.streamed_as_core, reply.body
+            return replace(reply, body=core_events.listed_as_core(body) if isinstance(body, dict) else streamed(body))
         verb = _verb(request, call)
         if verb == "watch":
             return ApiAnswer(200, watch(self.state, call))

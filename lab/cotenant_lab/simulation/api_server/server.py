@@ -181,15 +181,15 @@ class _ApiHandler(BaseHTTPRequestHandler):
             if self.path in ("/readyz", "/livez", "/healthz"):
                 self._send(200, b"ok", "text/plain")
                 return
-            answer = self.api.answer(self._request())
+            response = self.api.answer(self._request())
         except Refusal as error:
-            answer = ApiAnswer(error.code, error.status())
+            response = ApiAnswer(error.code, error.status())
         except Exception as error:  # noqa: BLE001 - whatever a request breaks, its client hears of it
-            answer = ApiAnswer(500, Refusal(500, f"{type(error).__name__}: {error}").status())
-        if isinstance(answer.body, dict):
-            self._send(answer.code, json.dumps(answer.body).encode(), warnings=answer.warnings)
+            response = ApiAnswer(500, Refusal(500, f"{type(error).__name__}: {error}").status())
+        if isinstance(response.body, dict):
+            self._send(response.code, json.dumps(response.body).encode(), warnings=response.warnings)
         else:
-            self._stream(answer.body)
+            self._stream(response.body)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names that http.server calls
 

@@ -135,15 +135,15 @@ class ClusterRuns:
         return float(self.hit.timeline.offered_cores[max(self.first - 1, 0)])
 
 
-def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
+def story_of(hit: SharingOutcome, cluster: World, spared: World, progress: Progress) -> IncidentStory:
     """Return the story of the incident in the world of the run `hit`.
 
     The same run in the world without the incident (`spared`) is simulated for the comparison.
     """
-    incident = world.effect.incident
+    incident = cluster.effect.incident
     assert incident is not None
     without = run_all_settings(spared, {hit.sharing: (hit.knob,)}, Interference(), progress)[0]
-    first, last = (slot - world.first_slot for slot in (world.effect.first, world.effect.last))
+    first, last = (slot - cluster.first_slot for slot in (cluster.effect.first, cluster.effect.last))
     begin = float(hit.timeline.time_seconds[first])
     node = replay_incident(incident, Interference(), begin) if incident in ON_A_NODE else None
     return build_story(incident, ClusterRuns(hit, without, first, last), node)
