@@ -182,7 +182,7 @@ def filled(cluster: Scene) -> None:
         "count": 2,
     }
     cluster.plan("held", owner=owner("rank"), window=early, status=held_status)
-    over = condition("Reserved", "cpu: 71.0 % of the cluster would be held_status by plans, 10 % is allowed.")
+    over = condition("Reserved", "cpu: 71.0 % of the cluster would be held by plans, 10 % is allowed.")
     cluster.plan("failed", owner=owner("feed"), status={"phase": "Failed", "conditions": [over]})
 
 
