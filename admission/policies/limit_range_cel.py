@@ -1,9 +1,9 @@
 """`cotenant.admission.namespace_limits.defaults` in CEL: what a LimitRange gave and the pod does not ask for. Pure.
 
 The API server runs its LimitRanger again after policies have changed a pod, and then those policies whose
-reinvocationPolicy is IfNeeded. This is the only one: a profile's key mappings and suffixes must not run twice. The
-policy runs once for each LimitRange of the pod's namespace (its parameter), because the LimitRanger's note names what
-the last of them set, and a copied note names what another pod got.
+reinvocationPolicy is IfNeeded. Of our policies only this one has IfNeeded, because the profiles' key mappings and
+suffixes must not run twice. The policy runs once for each LimitRange of the pod's namespace (its parameter), because
+the LimitRanger's note names only what the last LimitRange set, and a copied note names what another pod got.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """EDGE: writes the decided values to cgroups, reads them back, and restores the original values.
 
-    applier = Applier(hierarchy, Journal(folder), dry_run=False)
-    done = applier.apply([step.plan for step in steps], seen)      each tick
-    observer.read(pods, applications, facts, fresh=applier.overridden_knobs)   the next one
-    applier.restore()                                            SIGTERM, or a policy that is too old
+    applier = Applier(hierarchy, OriginalValues(folder), dry_run=False)
+    done = applier.apply([step.plan for step in steps], seen)                  in each tick
+    observer.read(pods, applications, facts, fresh=applier.overridden_knobs)   in the next tick
+    applier.restore()                                      on SIGTERM, or if the policy is too old
 
 No knob is written before its original value is on disk. Each knob is written at most once per tick, also when others
 write it; a value that the kernel refuses is tried a second time in the same tick after a new reading, then reported. A
-refusal is a result (`Done`), never an exception; `NodeUnreadable` is raised only if no more files can be opened: skip
-the tick then.
+refusal is a result (`Done`), never an exception. `NodeUnreadable` is raised only if no more files can be opened; the
+caller then skips the tick.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EDGE: the files that record what the agent changed outside cgroups.
 
-A file of version 1 has no field `version`; a later one is a JSON object with it. A file of a newer agent is left as it
-is, and its keeper then changes nothing, because a record of its change would lose the newer one. A damaged file is
-renamed.
+A file of version 1 has no field `version`; a later one is a JSON object with it. If an agent of a newer version wrote
+the file, it is left as it is, and nothing that it records is changed, because saving the change would lose the newer
+record. A damaged file is renamed.
 """
 
 from __future__ import annotations

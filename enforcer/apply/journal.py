@@ -1,6 +1,6 @@
 """EDGE: the journal, a file of original values that outlives the agent, so that they can be restored after its death.
 
-    with Journal(folder, boot_id) as journal:
+    with OriginalValues(folder, boot_id) as journal:
         journal.save(notes)             before the first write of the knobs that they list
 
 It is one JSON file that is replaced as a whole (temporary file, fsync, rename), so it is never half written. A new

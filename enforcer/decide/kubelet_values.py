@@ -12,12 +12,12 @@ as an agent's (a tier is the cgroup of a QoS class):
                                     the tier's few CPUs
 
 Every other value stays, whoever set it: the limit of a pod itself, of an unfinished resize, of a kubelet's MemoryQoS
-(memory.high, memory.min), or of an operator. What the kubelet sets depends on its flags and on what it has allocated; a
-limit computed from the spec was looser than its own. `unexplained_limits` reports such values where the kubelet says
-that it has granted more. Source: kubelet's container manager of Kubernetes 1.35 (ResourceConfigForPod,
-qosContainerManagerImpl, generateLinuxContainerResources). A tier's memory limit may be the kubelet's (QOSReserved). CPU
+(memory.high, memory.min), or of an operator. No limit computed from the spec replaces it: what the kubelet sets also
+depends on its flags and on what it has granted, and may be tighter. `unexplained_limits` reports limits that are
+tighter than what the kubelet says that it has granted. A tier's memory limit may be the kubelet's (QOSReserved). CPU
 lists of containers are the choice of the runtime or the kubelet (static CPU manager, NRI policies) unless the tier
-itself is narrowed.
+itself is narrowed. Source: kubelet's container manager of Kubernetes 1.35 (ResourceConfigForPod,
+qosContainerManagerImpl, generateLinuxContainerResources).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """EDGE: reads the reports of node agents from the cluster: their Events as actions, and how many agents run.
 
-    Events of the agents --acts_of--> Acts;  pods of the DaemonSet -> how many agents, how many of them dry runs
+    Events of the agents --acts_of--> AgentActions;  pods of the DaemonSet -> number of agents and of dry runs
 
 Anybody who may write Events can have written one. So all their content is only shown as text and cut to a length, and a
 time in the future is ignored. Nothing is done because of an Event.

@@ -1,10 +1,11 @@
 """What node agents did and why, for readers outside the agent: actions, CPU usage over time, reporting agents. Pure.
 
-    agent: action -> Act -> annotation of its Event, line of its log
-    reader: Events, logs, recordings -> Acts -> ENFORCEMENT (views), CPU over time -> ENFORCEMENT_LANES -> pages, CLI
+    agent: action -> AgentAction -> annotation of its Event, line of its log
+    reader: Events, logs, recordings -> AgentActions -> ENFORCEMENT (views) -> pages, CLI
+            CPU usage over time -> ENFORCEMENT_LANES -> pages, CLI
 
-An Act is one action on one node at one moment: a value that was set or restored, an eviction that was requested, a
-finding. Its id is a hash of its content, so that a reader who receives it twice keeps it once.
+An AgentAction is one action on one node at one moment: a value that was set or restored, an eviction that was
+requested, a finding. Its id is a hash of its content, so that a reader who receives it twice keeps it once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 from cotenant.base.resource import GIB, MIB
 
 ACT_ANNOTATION: Final = "cotenant.dev/act"
-"""On an Event of a node agent: the newest Act of its series, as JSON."""
+"""On an Event of a node agent: the newest AgentAction of its series, as JSON."""
 MICROSECONDS_PER_CORE: Final = 100_000
 """Microseconds of a CPU quota or burst per core; their period is 100 ms."""
 NO_LIMIT: Final = "-1"

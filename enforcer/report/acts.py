@@ -1,8 +1,8 @@
-"""Converts the agent's own types for its readers: actions to Acts, a tick's CPU to a sample. Pure.
+"""Converts the agent's own types for its readers: actions to AgentActions, a tick's CPU to a sample. Pure.
 
-action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
-seen, decided     --sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported
-decided, before   --changes--> actions, if only decisions were recorded: `Recount` replays a recording, as a dry run
+action of the log --act_of--> AgentAction -> annotation of the Event, tables of the dashboard seen, decided
+--sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported decided, before --changes-->
+actions, if only decisions were recorded: `Recount` replays a recording, as a dry run
 """
 
 from __future__ import annotations

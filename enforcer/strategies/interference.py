@@ -1,6 +1,6 @@
 """Interference: which pods suffer from which best-effort pods, and the response: suppress first, then evict.
 
-Victim: a pod outside best effort one of whose signals (`baseline`) stays above interference_factor times its own
+Victim: a pod outside best effort one of whose signals (`baseline`) stays above INTERFERENCE_FACTOR times its own
 baseline for interference_confirm_seconds. Baselines are learned while best effort uses next to nothing; a workload
 without one is never called a victim, and one that its own CPU limit throttles suffers from itself.
 
@@ -14,10 +14,11 @@ nothing about the amount. While best effort uses next to nothing, no pod is said
 
 Source: X. Zhang et al., CPI2: CPU performance isolation for shared compute clusters, EuroSys 2013, section 4.2.
 
-The steps, each with interference_patience_seconds: best effort is limited to half its usage, then to a quarter; if the
-victim still suffers, its antagonist is evicted, if there is one. If there is none, or it is gone without effect,
-anything more would be a guess: the limit is lifted, and this victim is ignored for GIVE_UP_SECONDS. When the victim has
-recovered, best effort gets its CPU back step by step. Only one victim is handled at a time, the one that suffers most.
+There are three steps, each for interference_patience_seconds: best effort is limited to half its usage, then to a
+quarter; if the victim still suffers, its antagonist is evicted. If there is no antagonist, or its eviction had no
+effect, anything more would be a guess: the limit is lifted, and this victim is ignored for GIVE_UP_SECONDS. When the
+victim has recovered, best effort gets its CPU back step by step. Only one victim is handled at a time, the one that
+suffers most.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which source a slot's value has if a recorder and a scan of Prometheus fill the same store. Pure.
+"""The source of a slot's value if a recorder and a scan of Prometheus fill the same store. Pure.
 
 A value has one source, the finer and complete one. A recorder's peaks are rates over one of its intervals, those of
-Prometheus rates over a minute or more. Unless Prometheus' time is shorter, the recorder's value takes precedence in
-every slot that it recorded completely. In all other slots Prometheus' value does: before the recording, in its gaps,
-and for what the recorder could not read.
+Prometheus rates over a window of a minute or more. Unless that window is shorter than the interval, the recorder's
+value takes precedence in every slot that it recorded completely. In all other slots Prometheus' value does: before the
+recording, in its gaps, and for what the recorder could not read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The reserve: whether nodes or a zone may fail after others have left, also once all pods are replaced. Pure.
 
-A failure group is removed from a trial's final state, and its pods are placed on the rest. Groups: each single node for
-a reserve of one; for N nodes, N at a time sorted by what they hold, so that every node fails once and the N fullest
-fail together; each zone.
+A group of nodes is removed from a trial's final state, and its pods are placed on the rest. For a reserve of N nodes
+the groups are N nodes each, in the order of how full they are, so that every node fails once and the N fullest fail
+together. For a reserve of a zone each zone is a group.
 
 The reserve outlives the pods (`Turnover`). A scheduler that spreads load evenly leaves a little on each node: a large
 pod that fits somewhere today may fit nowhere once other pods have been replaced, as roll-outs do within weeks. So every

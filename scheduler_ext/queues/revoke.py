@@ -1,8 +1,8 @@
 """Evictions for quotas: from quotas that exceed their runtime too long, and for pods of higher priority. Pure.
 
 As in Koordinator's quota plugin, preemption stays inside the quota, evicts only preemptible pods of lower priority, and
-respects preemptionPolicy Never. Only the first unit of a queue preempts. No pod is evicted unless enough can be, or if
-the waiting pod would still find no capacity on the nodes.
+respects preemptionPolicy Never. Only the first unit of a queue preempts. No pod is evicted if too few pods can be, or
+if the waiting pod would find no capacity on the nodes even then.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The API server that receives a binding checks it against its own copy of the SwapGuard (the object with all hand-overs),
 which may be older than another server's. A server is asked by the dry run of a patch with the ids of hand-overs: the
-policy `cotenant-reservation-known` refuses the patch if the server's copy lacks one. Before that, the dry run has an id
-that no hand-over has: a server that accepts it does not have the policy (yet), so its answers mean nothing.
+policy `cotenant-reservation-known` refuses the patch if the server's copy lacks one. An earlier dry run of each server
+names an id that no hand-over has: if it is accepted, the server lacks the policy (yet), and its answers mean nothing.
 """
 
 from __future__ import annotations

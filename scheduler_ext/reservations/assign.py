@@ -1,8 +1,8 @@
 """Decides which waiting pod gets which Reservation's capacity, and which pods match no Reservation. Pure.
 
 A pod with cotenant's scheduling gate gets capacity at once; a pod that the webhook missed gets it once the scheduler
-found no node for it. Of several Reservations the lowest order above zero comes first, then the one that would be
-fullest, as in Koordinator: mean over the reserved resources of 100 x (request + allocated) / allocatable.
+found no node for it. Reservations with an order come first, the lowest first; then those that the pod would fill most,
+as in Koordinator: mean over the reserved resources of 100 x (request + allocated) / allocatable.
 """
 
 from __future__ import annotations

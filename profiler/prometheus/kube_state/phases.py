@@ -1,7 +1,7 @@
 """The phase of each pod, from kube-state-metrics' series. Pure.
 
-In every other series, pods that failed or are pending look like running ones. If no series has the phase, the reason of
-the pod's status or the end of its containers may tell it; else it is unknown, not "running".
+Only the series of the phase tell pods that failed or are pending from running ones. If no series has the phase, the
+reason of the pod's status or the end of its containers may show it; else it is unknown, not "running".
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 If two replicas allocate on one node at the same time, both read the same ledger, and the API server accepts the write
 of one; the other reads again. If a process dies between ledger and binding, its entry stays: the pod's next bind uses
-it, unless ResourceSlices have its devices by now. The Binding carries what the ledger says. Its writer never removes an
-entry, even if the binding was refused: another replica may be binding the same pod by it. A later allocation on the
+it, unless ResourceSlices have its devices by now. The Binding carries what the ledger says. An entry is not removed
+even if the binding was refused, because another replica may be binding the same pod by it. A later allocation on the
 node removes the entries of pods that have ended.
 """
 
