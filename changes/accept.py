@@ -104,7 +104,7 @@ def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) 
 
 
 class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
-    """The terms of a batch of changes; `step_of` is the id of the ladder (a cut in several steps) that they continue.
+    """The terms of a batch of changes; `step_of` is the id of the ladder (a cut in several steps) that it continues.
 
     If the batch is one workload that is resized in place, `canary` is a share of its pods.
     """
@@ -175,9 +175,9 @@ class Actions:
     ) -> list[Review]:
         """Compare each workload's recommendations with its live state; return one review per workload.
 
-        If a workload cannot be read, its review has an `error`; errors of a type in `raising` are raised. `overridden`
-        names step rules that do not limit a cut. Quota that one workload's change needs is not available to the next
-        ones.
+        If a workload cannot be read, its review has an `error`; errors of a type in `parts.raising` are raised.
+        `overridden` names step rules that do not limit a cut. Quota that one workload's change needs is not available
+        to the workloads reviewed after it.
         """
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)

@@ -98,7 +98,8 @@ class ChangeLedger:
     def fence(self, change: str) -> bool:
         """Append a row that stops all writes of a process that held the lock before, so that its change can be settled.
 
-        Return whether a row was appended (once per lock): a write allowed just before may still be on its way.
+        Return True if a row was appended, which happens once per lock. The caller then waits, because a write that the
+        process sent just before may still be on its way.
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False

@@ -59,7 +59,7 @@ def change_service_of(
 def recommended_of(store: Store) -> Callable[[Collection[WorkloadRef]], list[Recommendation]]:
     """Return a function that reads the stored recommendations of workloads; a workload may have none.
 
-    A namespace is read once for all of its workloads; the last one read is cached.
+    A namespace is read once for all of its workloads; the namespace that was read last is cached.
     """
     from cotenant.recommender.stored_recommendations import recommendations_of
 

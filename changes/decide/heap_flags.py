@@ -29,7 +29,8 @@ _OPTIONS: Final = re.compile(r"OPTS|OPTIONS|FLAGS|ARGS|JAVA|JVM|JDK|HEAP", re.AS
 def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]]:
     """Return {JSON pointer in the container: (present text, text with the new heap)} of all texts that change.
 
-    Raise UsageError if the template sets no maximum heap, several different ones, or may take one from elsewhere.
+    Raise UsageError if the template sets no maximum heap or several different ones, or if a ConfigMap or Secret may set
+    it.
     """
     runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
     flag = runtime.flag if runtime else "heap"

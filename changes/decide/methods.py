@@ -70,7 +70,8 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
 def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method:
     """Return bundle if a GitOps tool would undo other methods, else in-place if possible, else template.
 
-    `cannot` are the methods that are `impossible`.
+    For a workload of an operator, return in-place if possible, else annotate. `cannot` are the methods that are
+    `impossible`.
     """
     if subject.operator:
         return next((m for m in (Method.IN_PLACE, Method.ANNOTATE) if m not in cannot), Method.ANNOTATE)

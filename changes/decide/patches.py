@@ -90,7 +90,7 @@ def refusal(recommendation: Recommendation) -> str:
 def file_refusal(recommendation: Recommendation) -> str:
     """Return why the recommendation cannot be written to a file or a command line; "" if it can.
 
-    The flag that sets a heap is in the template's text, which only the cluster has.
+    A change of the maximum heap cannot: the flag that sets it is in the template's text, which only the cluster has.
     """
     heap = "the maximum heap of its runtime has to change too: use cotenant recs apply" if recommendation.heap else ""
     return refusal(recommendation) or heap

@@ -37,7 +37,7 @@ def least_amount(now: int, most_cut: float) -> int:
 
 
 def step_base(recommendation: Recommendation, resource: Resource) -> int:
-    """Return the request that a cut starts from; if a node defers a resize, it is the mean that the nodes apply."""
+    """Return the request that a cut starts from; if a node defers a resize, at most the mean that nodes apply."""
     now, running = request_now(recommendation, resource), recommendation.running.get(resource)
     return min(now, running.mean_in_force) if running and running.in_force < running.counted else now
 
@@ -62,8 +62,8 @@ def first_step(
 ) -> tuple[Recommendation, ...]:
     """Return the recommendations with large cuts reduced to their first step, and limits raised to the requests.
 
-    `at_once` names overridden step rules, whose resource is not split. A clamp named like the rule marks a value that
-    was reduced. Savings in money follow the requests.
+    `at_once` names the step rules that are overridden: cuts of their resource are not reduced. A reduced value has a
+    clamp with the name of its step rule. Savings in money follow the requests.
     """
     return tuple(_first_of(recommendation, settings, at_once) for recommendation in recommendations)
 

@@ -241,7 +241,7 @@ class ChangeStatus:
 
     @property
     def changed_seconds(self) -> float:
-        """The Unix time of the last write to the workload: sending the change, or the rest of it, or its rollback."""
+        """The Unix time at which the change was last written to the workload: when sent, resumed or rolled back."""
         is_back = self.state is ChangeState.ROLLED_BACK
         return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
 

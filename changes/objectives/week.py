@@ -22,10 +22,7 @@ HOURS: Final = 7 * 24
 
 
 def hours(source: Client, query: str, workload: WorkloadRef, end: int) -> Floats:
-    """Return a query's value for each hour of the week before `end` (Unix time), the oldest first; NaN is no value.
-
-    Raise a SourceError if the source fails.
-    """
+    """Return a query's value for each hour of the week before `end` (Unix time), the oldest first; NaN is no value."""
     start = end - (HOURS - 1) * HOUR_SECONDS
     answer = source.range(fill_variables(query, workload, HOUR_SECONDS), start, end, HOUR_SECONDS)
     values = decode_single_series(answer, start, end, HOUR_SECONDS)

@@ -36,10 +36,10 @@ PROGRESS_SECONDS: Final = 600.0
 def pod_results(
     change: Change, live: Json, pods: Sequence[Json], since_seconds: float, now_seconds: float
 ) -> list[RuleResult]:
-    """Return the results of the rules about the workload's own pods since that time (Unix seconds).
+    """Return the results of the rules about the workload's own pods since `since_seconds` (Unix time).
 
-    The rule about replicas has no data during a rollout, and while no pod has the new values: then only refused resizes
-    count beside it.
+    The rule about replicas has no data during a rollout, and while no pod has the new values; in the latter case, the
+    only other rule with a result is that about refused resizes.
     """
     rollout = rollout_of(live, change.kind)
     carrying = _carrying_count(change, rollout, pods, since_seconds)

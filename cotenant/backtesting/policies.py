@@ -163,9 +163,10 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return, by risk in percent, the columns with forecasts that are added to those of `present_columns`.
+    """Return by risk (percent) the columns of forecasts, which complete the columns of `present_columns`.
 
-    Each decision is forecast only from the slots before it. `progress` advances once per decision.
+    Each decision (a time slot of `slots`) is forecast only from the time slots before it. `progress` advances once per
+    decision.
     """
     served, system, mid = [], [], []
     refs, grid, values = tuple(NodeRef(name) for name in past.nodes), past.grid, past.prod.astype(np.float32)

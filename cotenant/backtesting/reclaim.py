@@ -39,9 +39,10 @@ _RESAMPLED: Final = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReclaimTrial:
-    """Usage of n nodes (`totals`, (n, slots), NaN = gap), capped at `limits`, to test reclaim decisions on.
+    """Past usage of n nodes on which reclaim decisions are tested: `totals`, (n, time slots), NaN = gap.
 
-    A decision is made every six hours; `record_days` is the number of days of `totals` before the first one.
+    Usage above a node's `limits`, (n,), is cut off. Decisions are made every six hours, the first of them after
+    `record_days` days of `totals`.
     """
 
     totals: Floats
@@ -109,7 +110,7 @@ class Tally:
 def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
     """Return the test results of predicted peaks (n, decisions), without decisions whose next day is mostly missing.
 
-    `came` is the trial's `highest_after`, computed once for many predictions; the sample scores are then left out.
+    `came` is `highest_after(trial)`, if the caller has computed it: the comparison with each sample is then left out.
     """
     by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)
@@ -154,9 +155,10 @@ def _rule(blocks: Floats, trial: ReclaimTrial, settings: NodePeakSettings) -> Pe
 
 
 def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floats]:
-    """Return by share a baseline's peaks, (n, decisions): mean of 14- and 7-day maxima plus that share of the limit.
+    """Return by share the peaks that a simple baseline predicts: array of shape (n, decisions).
 
-    For memory it is at least the highest usage of the last day, like cotenant's peaks.
+    A peak is the mean of the highest usage of the last 14 and of the last 7 days, plus the share of the node's limit;
+    for memory at least the highest usage of the last day, like cotenant's peaks.
     """
     usual = (highest_of(trial, 14) + highest_of(trial, 7)) / 2
     least = highest_of(trial, 1) if trial.resource is Resource.MEMORY else -np.inf
@@ -172,10 +174,10 @@ def highest_of(trial: ReclaimTrial, days: int) -> Floats:
 
 
 def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
-    """Return for each node the constant peak that usage exceeds after the share `violation` of decisions.
+    """Return for each node the constant peak that usage would have exceeded after a share `violation` of the decisions.
 
-    It is known only afterwards, (n, decisions): the (1 - violation) quantile of a node's highest usage after its
-    decisions.
+    It is known only afterwards: the (1 - violation) quantile of the highest usage that followed each of the node's
+    decisions, repeated for every decision, (n, decisions).
     """
     came = highest_after(trial)
     constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
@@ -259,8 +261,8 @@ def overshoot(
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return usage above the latest predicted peak, and a mask of the slots where it is known, both (n, slots).
 
-    `announced` is what was added to the predicted peak since its decision, in slots from the first decision to six
-    hours after the last one.
+    The slots begin at the first decision and end six hours after the last one. `announced`, (n, slots), is an amount
+    that was added to the predicted peak after its decision.
     """
     size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions
     used = trial.totals[:, ends[0] * size : (ends[-1] + 1) * size]

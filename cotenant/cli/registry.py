@@ -36,7 +36,7 @@ class CommandEntry:
     children: tuple[CommandEntry, ...] = ()
     examples: tuple[str, ...] = ()
     hidden: bool = False
-    """Works and is documented, but is not in the help: an option there says the same."""
+    """True if the command works and is documented, but is not in the help, where an option does the same."""
 
 
 _CLI: Final = "cotenant.cli"

@@ -106,7 +106,7 @@ class ByShare:
 class ByOracle:
     """Lends the capacity that will stay free for as long as a batch job may run at full speed.
 
-    `ahead` is the highest usage without batch in that time from each slot on, known in advance.
+    `ahead` is, for each slot, the highest usage without batch until the longest job that starts in it ends.
     """
 
     world: World

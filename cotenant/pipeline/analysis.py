@@ -77,7 +77,7 @@ class History:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeMaxima:
-    """Highest usage of prod pods together on each of n nodes in blocks of six hours from `start_seconds` on.
+    """Highest usage that the prod pods of each of n nodes had together, in blocks of six hours from `start_seconds` on.
 
     `values` is (n, blocks) float32 in the unit of usage, NaN = unknown. Blocks start at UTC multiples of six hours.
     """

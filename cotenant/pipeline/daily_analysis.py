@@ -292,8 +292,9 @@ def stored_rehearsals(store: Store) -> Rehearsals | None:
 def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
-    If another run is published meanwhile, all is written again, because the log continues from that run. Raises
-    StoreConflict if that run's history ends later, so that its results are kept, or if it happens PUBLICATIONS times.
+    If another run publishes its results meanwhile, everything is written again, because the log of recommendations
+    continues from that run. Raises StoreConflict, and keeps that run's results, if its history ends later than this
+    one, or if runs collide PUBLICATIONS times.
     """
     before, facts = stored_division(store), store.read_document(FACTS, StoreFacts) or StoreFacts()
     for tries_left in reversed(range(PUBLICATIONS)):

@@ -40,10 +40,7 @@ _Block = dict[str, npt.NDArray[Any]]
 
 
 def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSettings:
-    """Return the forecasting settings of a group of series.
-
-    Sums of nodes have no boosted trees, which would take more time than all their other models.
-    """
+    """Return a group's forecasting settings: totals of nodes get no boosted trees, which would take too much time."""
     return replace(settings, booster_rows=0) if group.startswith(("nodes", "prod")) else settings
 
 

@@ -50,7 +50,7 @@ def load(store: Store, settings: Settings) -> History:
 def load_plausible(store: Store, settings: Settings) -> History:
     """Return the stored history without implausible samples (`base.usage.plausible`), for sums and back-tests.
 
-    A container's evaluation needs the implausible samples too: it proposes no value that is based on one.
+    The evaluation of a container needs `load` instead: it must see implausible samples to propose no value from them.
     """
     history = load(store, settings)
     return dataclasses.replace(history, usage=plausible_signals(history.usage, history.inventory))

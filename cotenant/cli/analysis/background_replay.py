@@ -200,8 +200,8 @@ class BackgroundReplay:
 def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
     """Return the time (Unix seconds) of the newest results if they are due for a replay; None if not.
 
-    `analysed_seconds` is that time, None without results. `last_seconds` is the time of the last replay, or of the
-    results that were last tried; None before the first replay.
+    `analysed_seconds` is the time of the newest results, None without results. `last_seconds` is the time of the last
+    replay, or of the results that were last tried; None before the first replay.
     """
     if analysed_seconds is None or (last_seconds is not None and analysed_seconds - last_seconds < DAY_SECONDS):
         return None

@@ -59,7 +59,7 @@ class Worst:
 class Summary:
     """The figures of a scan's results that are sent to a chat.
 
-    `now` and `all_steps` are the requests that the next step and all steps of the chosen rows free or add in all pods.
+    `now` and `all_steps` are savings in all pods' requests by the chosen recommendations' next step, and by all steps.
     """
 
     cluster: str

@@ -24,7 +24,7 @@ MOST_LINES: Final = 6
 
 @dataclass(frozen=True, slots=True)
 class BacktestContents:
-    """The contents of the page: scores and curves of `backtesting.forecast_backtest`, and frontiers if there are any.
+    """The contents of a back-test's page: scores and curves of `backtesting.forecast_backtest`, and frontiers if any.
 
     `plan` is a sentence about the tested series; `ours` is the name of cotenant's forecast, which is drawn first.
     """

@@ -46,7 +46,7 @@ class Component:
 class InCluster:
     """Cotenant's state in the cluster, from the API server; `unknown` says why it is not known, else "".
 
-    `plans` is None if they are not known; `plans_unknown` says why if only they could not be read.
+    `plans` is None if plans are not known; `plans_unknown` says why if only the plans could not be read.
     """
 
     components: tuple[Component, ...] = ()
@@ -56,7 +56,7 @@ class InCluster:
     plans_left_out: str = ""
     """The plans that `plans` does not count because they cannot be read, and why; else ""."""
     failed: bool = False
-    """Whether it was asked and did not answer: the rest of the status is a part of it only."""
+    """True if the API server was queried and did not answer, so that the other fields are incomplete."""
 
 
 @dataclass(frozen=True, slots=True)

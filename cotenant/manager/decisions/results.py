@@ -56,10 +56,7 @@ class PipelineFailure(msgspec.Struct):
 
 
 class ContainerAdvice(msgspec.Struct, frozen=True):
-    """The recommended requests (`amounts`) and limits of one container, in millicores and bytes.
-
-    `withheld` has the reason why a resource has no amount.
-    """
+    """The recommended requests (`amounts`) and limits of one container, in millicores and bytes."""
 
     name: str
     amounts: dict[Resource, int] = {}
@@ -71,8 +68,8 @@ class ContainerAdvice(msgspec.Struct, frozen=True):
 class WorkloadAdvice(msgspec.Struct, frozen=True):
     """The recommended requests and limits of one workload's containers, and the evidence for them.
 
-    `figures` are values over all its pods, such as `cpu_p95` and `cpu_cv`. `record_digest` names the full record in the
-    store. The history behind it spans `start_seconds` to `end_seconds`.
+    `figures` are values over all pods of the workload, such as `cpu_p95` and `cpu_cv`. `record_digest` names the full
+    record in the store. The usage history behind the amounts spans `start_seconds` to `end_seconds`.
     """
 
     namespace: str

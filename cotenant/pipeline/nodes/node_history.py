@@ -112,7 +112,7 @@ def worst_days(
     maxima: Mapping[Resource, NodeMaxima],
     peaks: Mapping[Resource, NodePeaks[NodeRef]],
 ) -> dict[Resource, WorstDay]:
-    """Return by resource the past 24 hours in which most nodes used more than the peak predicted for them.
+    """Return by resource the 24 hours of the past in which the most nodes used more than the peak predicted for them.
 
     `totals` are of prod pods in the window, `maxima` those from which the peaks were calibrated.
     """

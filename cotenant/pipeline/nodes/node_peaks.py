@@ -46,8 +46,8 @@ def prod_node_peaks(
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """Return by resource the expected peaks of each node's prod usage, at the one risk of the settings.
 
-    `pods` is `running_peaks` of all pods; `maxima`, of nodes, are used for the time before the totals. If a part of the
-    history could not be read, no day counts as tested, so that amounts are not computed from a peak alone.
+    `pods` is the result of `running_peaks` for all pods; `maxima` are used for the time before the totals. If a part of
+    the history could not be read, the number of tested days is 0, so that no amount is computed from a peak alone.
     """
     peaks = {}
     for resource, total in totals.items():
@@ -86,9 +86,10 @@ def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) 
 def unusually_cold(
     inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float
 ) -> dict[str, float]:
-    """Return by node the requests of cold pods beyond the usual, which is the mean over the last 14 days at most.
+    """Return by node the requests of cold (new) pods beyond their mean over the last 14 days at most.
 
-    The usual turnover is in the totals on which the peak is calibrated. Without a day of history it counts as 0.
+    That mean is already in the totals from which the peak is calibrated. With less than a day of history it counts as
+    0.
     """
     pods = _Pods.of(inventory, resource)
     more = pods.cold(now_seconds) - pods.usually_cold(now_seconds, since_seconds)
@@ -96,7 +97,7 @@ def unusually_cold(
 
 
 def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
-    """Return by node the requests of prod pods too new for its usage history; for CPU only those beyond the usual."""
+    """Return the requests of cold (too new) prod pods by node; for CPU only those beyond the usual sum."""
     if resource is Resource.CPU:
         return unusually_cold(inventory, resource, now_seconds, since_seconds)
     return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone
@@ -195,7 +196,8 @@ def running_peaks(
     """Return Koordinator's sum of the peaks of running prod pods on each node; young pods count as cold pods elsewhere.
 
     `usage` has the series of some pods, `members` says on which node each series is, and `prod_totals` are these pods'
-    sums by node. A node whose record is long enough by these pods alone never uses the sum: it is 0 and not computed.
+    sums by node. The sum is 0 for a node with a sufficiently long history by these pods alone, because it is not used
+    there.
     """
     assert isinstance(usage.resource, Resource)
     prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}

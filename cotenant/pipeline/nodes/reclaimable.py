@@ -70,8 +70,8 @@ def partial_sums(
     """Return the sums over the series of some pods; all containers of a pod must be among them.
 
     `inventory` has at least these pods, and all nodes. `peaks` is a function that returns the peaks of the nodes (see
-    PartialPodSums) from the nodes' members and the totals of their prod pods. `pods` are those whose hours are summed,
-    each in one part only, with their series in the usage.
+    PartialPodSums) from the nodes' members and the totals of their prod pods. `pods` are those whose hourly sums are
+    computed: the caller names each pod in one part only, and `usage` has its series.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     # The group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known.
@@ -152,10 +152,7 @@ def lenders(
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> dict[Resource, Lender]:
-    """Return by resource the present terms of the formulas and the colocation strategy of every node.
-
-    The strategy is that of the settings, for all nodes.
-    """
+    """Return by resource the present terms of the formulas and the settings' colocation strategy for every node."""
     inventory = history.inventory
     chosen = strategies(inventory, ColocationConfig.of_settings(settings))
     pods = pod_columns(inventory, {resource: of.present for resource, of in sums.items()})
@@ -188,7 +185,7 @@ def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[R
 
 
 def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
-    """Return (newest value of each series, Unix time of the end of its slot), (n,); NaN for a series without any."""
+    """Return (newest value of each series, Unix time of its slot's end), (n,); NaN for a series without any value."""
     if not usage.grid.size:
         return np.full(len(usage.refs), np.nan), np.full(len(usage.refs), np.nan)
     present = np.isfinite(usage.values)
@@ -262,8 +259,8 @@ def _prod_reclaimable(
 def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
     """Return by node Koordinator's peak of what runs outside of pods.
 
-    This is the usage of the node minus that of its `pods`, at least 0. A slot in which the node's pods were not
-    measured does not count, unless none of them ever was. NaN for a node without any such slot.
+    This is the usage of the node minus that of its `pods`, at least 0. Slots without a measurement of the node's pods
+    do not count; if its pods were never measured, their usage counts as 0. NaN for a node without a slot that counts.
     """
     rest = system_usage(history, resource, pods)
     peaks = koordinator_peaks(rest.values, rest.grid.slots_per_day, resource)
@@ -288,8 +285,8 @@ _NODES_AT_ONCE: Final = 512
 def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeRef]) -> LendableLines:
     """Return what all nodes could lend in past hours and can lend in coming ones, for one resource, by node.
 
-    `lender` has the present terms of the formula; `prod` forecasts what prod pods use on each node. If no prod pod ever
-    left usage and none is present, prod uses nothing.
+    `lender` has the present terms of the formula; `prod` forecasts what prod pods use on each node. A node counts as
+    without prod usage if it has no prod pod and the history has no usage of any.
     """
     assert isinstance(prod.resource, Resource)
     # Newest sample of each node at the end of each hour, and the sums over its pods.

@@ -138,10 +138,7 @@ class Kept:
 
 
 def basis(history: History, settings: Settings) -> str:
-    """Return a digest of the data that every result depends on: settings, kinds of nodes, DaemonSet pods, gaps.
-
-    The window is one of the settings: a result for other weeks is not valid.
-    """
+    """Return a digest of what all results depend on: settings with the window, kinds of nodes, DaemonSet pods, gaps."""
     inventory, quality = history.inventory, history.quality
     prices = settings.recommender.prices
     sheets = (prices.core_hour_by_node_label, prices.gib_hour_by_node_label, prices.gpu_hour_by_node_label)

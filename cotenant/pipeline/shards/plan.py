@@ -35,8 +35,8 @@ _OVERSIZE: Final = 1.5
 class ShardSize:
     """The maximum size of a shard, unless a single workload is larger.
 
-    `workloads` is limited because their forecasts are learned together in one call. `series` of the pods' containers
-    determine the memory of a shard: 8,000 of two weeks are 0.5 GB.
+    `workloads` is limited because their forecasts are learned together in one call. `series`, the number of usage
+    series of the containers, determines the memory that a shard needs: 8,000 series of two weeks are 0.5 GB.
     """
 
     workloads: int = 1000
@@ -48,8 +48,9 @@ class WorkloadShard:
     """The workloads with (namespace, name) from `first` (inclusive) to `last` (exclusive; None: no bound).
 
     `inventory` has these workloads in order, their pods and events, and all nodes, quotas, LimitRanges and running pods
-    of DaemonSets. `deleted` are those that the cluster no longer has. `between` is the range of keys of all series of
-    its pods, and of some others. `strangers` are pods of other shards whose names lie in the same range.
+    of DaemonSets. `deleted` are the workloads that the cluster no longer has. `between` is the range of keys of all
+    series of the shard's pods, and of some others. `strangers` are pods of other shards whose names lie in the same
+    range.
     """
 
     index: int

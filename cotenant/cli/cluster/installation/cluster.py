@@ -23,7 +23,8 @@ _PAUSE_SECONDS: Final = 0.1
 def installed_parts(client: KubeClient) -> InstalledParts:
     """Return which parts of an installation the cluster has.
 
-    If settings or the manager may not be read, they are assumed to exist, which leads to the fewest writes.
+    If the settings' ConfigMap or the manager's Deployment may not be read, it is assumed to exist, which leads to the
+    fewest writes.
     """
 
     def is_there(path: str, *, unless_known: bool) -> bool:

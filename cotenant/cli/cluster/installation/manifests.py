@@ -145,9 +145,9 @@ def manifests(components: Sequence[str]) -> list[Manifest]:
 def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is_default: bool) -> list[Manifest]:
     """Return the objects of the components that do not disable anything that is installed already.
 
-    Settings without a recorder mean that somebody chose the components: the default then adds no component that
-    measures usage. An installed manager that is not among the components keeps its settings, and no scan job is added:
-    a store has one writer.
+    If the cluster has settings but no recorder, somebody chose its components: the default then adds no component that
+    measures usage. If the cluster has a manager and the components do not, its settings are left unchanged and no scan
+    job is added, because a store has one writer.
     """
     if is_default and installed.settings and not installed.recorder:
         components = [name for name in components if name not in MEASURING]

@@ -94,7 +94,7 @@ def plan_removals(
 ) -> list[Removal]:
     """Return the rows of what would be removed, in order.
 
-    With `stored`, definitions are removed together with their stored objects; with `audit_log`, also the audit log's
+    With `stored`, CRDs are removed together with their stored objects; with `audit_log`, also the audit log's
     ConfigMap; with `everything`, every object with our label, also one that no manifest names. An object that may not
     be read becomes a row with the reason.
     """

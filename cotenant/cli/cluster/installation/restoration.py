@@ -36,10 +36,11 @@ _WHY: Final = "cotenant uninstall"
 
 @dataclass(frozen=True, slots=True)
 class OurWrites:
-    """Values that we wrote into other owners' objects and that are to be removed: taints, gates and so on, by name.
+    """The names of values that we wrote into other owners' objects and that are to be removed.
 
-    `node_writers` are field managers whose amounts and annotations on nodes are removed. With `zones`, amounts of zones
-    are removed too; with `reservations`, labels and annotations of pods that got reserved capacity.
+    `node_writers` are field managers whose amounts and annotations on nodes are removed; `floors` are annotations of
+    autoscalers. With `zones`, amounts of NUMA zones are removed too; with `reservations`, the status that we gave to
+    Reservations, and labels and annotations of pods that got reserved capacity.
     """
 
     taints: tuple[str, ...] = OUR_TAINTS
@@ -76,7 +77,7 @@ def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
 def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) -> Patch | None:
     """Return the patch that removes our values from another owner's object; None if it has none.
 
-    Of a node its taints are removed first, because a patch of its spec does not change its status.
+    A node with our taints gets a patch of the taints alone; the amounts in its status need a second patch afterwards.
     """
     if address.resource == "nodes":
         if untainted := untaint_patch(msgspec.convert(live, TaintedNode), ours.taints, _WHY):

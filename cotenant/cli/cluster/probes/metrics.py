@@ -41,8 +41,9 @@ def probes(
 ) -> Iterator[ProbeFinding]:
     """Yield findings about Prometheus; with `alone` no Kubernetes API can supply what Prometheus lacks.
 
-    Without an address nothing is checked, which is OK if a recorder measures (`recorded`); without an answer the other
-    checks are skipped. They read the same times as a scan: its window, and the newest sample if the server lags behind.
+    Without an address nothing is checked, which is OK if a recorder measures (`recorded`). If Prometheus does not
+    answer, the other checks are skipped. All checks read the same times as a scan: its window, and the newest sample if
+    the server lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
@@ -144,10 +145,7 @@ def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check how far usage and kube-state-metrics lag behind.
-
-    A lag is no failure, since a scan reads the inventory of that earlier time.
-    """
+    """Check how far usage and kube-state-metrics lag; a lag is only a warning, as a scan can read an earlier time."""
     inventory = source.inventory(window[1], window)
     if source.lateness:
         fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads samples up to the newest one."
