@@ -28,7 +28,7 @@ COMMON: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("--context NAME", "Context of the kubeconfig."),
         (
             "--cluster NAME",
-            "Use the kubeconfig context of this cluster of the settings; required if they declare several.",
+            "Cluster of the settings whose kubeconfig context to use; required if there are several.",
         ),
     ),
     "store": (
