@@ -1,7 +1,6 @@
 """EDGE: creates an agent from the settings: its node, its cgroup tree, its sources, and the HTTP server.
 
-with assemble_agent(settings, os.environ) as made:
-made.agent.run(wait)
+with assemble_agent(settings, os.environ) as made: made.agent.run(wait)
 """
 
 from __future__ import annotations

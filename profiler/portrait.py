@@ -326,8 +326,8 @@ def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: 
 def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
     """Return a mask, (series, slots), of the slots in which no pod ran: those with a memory sum of 0.
 
-    A process always uses memory. `cpu` and `memory` are of the same shape, gaps NaN; if memory is unknown, CPU of
-    exactly 0 counts.
+    A process always uses memory. `cpu` and `memory` have the same shape, with NaN for gaps; where memory is a gap, a
+    CPU of exactly 0 counts.
     """
     idle: npt.NDArray[np.bool_] = np.where(np.isnan(memory), cpu, memory) == 0
     return idle

@@ -66,9 +66,9 @@ class PullProof:
 
     An answer without a sample proves nothing about its time: labels, tenant or clock may be wrong, or samples may be
     late. A server receives delayed samples in order, so it has all samples before its newest one. `usage_seconds` is
-    the end of the newest slot with usage of pods; `state_seconds` is the same for kube-state-metrics. It is None if
-    that has no samples: then usage proves the time of its signals too. `answered` is, by signal, the time up to which
-    it was answered, `failed` the time up to which parts failed, which are queried again in any case.
+    the end of the newest slot with usage of pods; `state_seconds` is the same for kube-state-metrics, or None if
+    kube-state-metrics has no samples, so that usage also proves the time of its signals. `answered` is, by signal, the
+    time up to which it was answered, `failed` the time up to which parts failed, which are queried again in any case.
     """
 
     usage_seconds: int = 0

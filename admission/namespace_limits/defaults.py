@@ -93,12 +93,12 @@ def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
     """Remove from the pod (which is changed) the amounts that LimitRanges gave it and that its author did not write.
 
-    `defaults` are those of all LimitRanges of the pod's namespace; `profiled` says that the pod has its final class.
-    Then given batch or mid amounts are removed unless they are of the pod's class or of the class whose resources the
-    author named, and also where the author named the plain resource. If the pod still names batch or mid resources,
-    given cpu or memory is removed where the container also names the class's resource. Otherwise it becomes the class's
-    resource, so that the namespace's default still applies; or it is kept, if the author wrote its other side (request
-    or limit) or if it cannot be parsed.
+    `defaults` are those of all LimitRanges of the pod's namespace. If `profiled`, the pod has its final class: given
+    batch or mid amounts are removed unless they are of this class or of the class whose resources the author named, and
+    also where the author named the plain resource. If the pod still names batch or mid resources, given cpu or memory
+    is removed where the container also names the class's resource. Otherwise it becomes the class's resource, so that
+    the namespace's default still applies; or it is kept, if the author wrote its other side (request or limit) or if it
+    cannot be parsed.
     """
     given_entries = given_by_limit_ranges(pod, defaults)
     if not given_entries:

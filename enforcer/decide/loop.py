@@ -165,7 +165,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
 def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
     """Return `wants`, with each want of `before` for best effort that the new wants would loosen or drop.
 
-    It is used while inputs are stale, which must not loosen any limit of best effort.
+    The loop needs this while its inputs are stale: they must not loosen any limit of best effort.
     """
     chosen = {w.place: w for w in wants}
     groups, root = observation.groups(), observation.best_effort_root

@@ -93,9 +93,9 @@ def latest(answer: Answer) -> float:
 
 
 def created_seconds(births: Answer) -> int | None:
-    """Return the Unix time at which the cluster was created; None if the server does not report it.
+    """Return the Unix time at which the cluster was created, by the newest sample of kube-system's creation time.
 
-    It is the newest sample of kube-system's creation time.
+    Return None if the server does not report it.
     """
     return max((int(values[-1]) for _, values in births if len(values)), default=None)
 

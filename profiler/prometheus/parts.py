@@ -216,10 +216,10 @@ def usage_parts(
 ) -> tuple[QueryPart, ...]:
     """Return the query parts of 5-minute usage; with `rule` a recorded rate is used if its window fits.
 
-    `cores` is the number of CPU series of a container if each is of one core, else 0. They are added before anything is
-    compared: the highest sum of a slot is not the sum of each core's highest. With `maxima`, CPU maxima are queried
-    even if they equal the means, because other days have finer maxima. `swap` is the metric of swapped memory, which is
-    added to the working set, because the container needs both.
+    `cores` is the number of CPU series of a container if each is of one core, else 0. Such series are added before
+    anything is compared: the highest sum of a slot is not the sum of each core's highest. With `maxima`, CPU maxima are
+    queried even if they equal the means, because other days have finer maxima. `swap` is the metric of swapped memory,
+    which is added to the working set, because the container needs both.
     """
     own = of_labels(labels)
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS and not rates.slower

@@ -101,8 +101,8 @@ Answer = Sequence[tuple[dict[str, str], Floats]]
 class ServerProfile:
     """The facts about the server, found once by the survey: what it holds and how to query it.
 
-    `recorded` is true if kubernetes-mixin's recorded rate covers all containers at every surveyed time; it equals
-    cotenant's rate, so it is read if its window fits.
+    `recorded` is true if kubernetes-mixin's recorded rate covers all containers at every surveyed time; that rate
+    equals cotenant's, and is read instead if its window fits.
     """
 
     population: Population

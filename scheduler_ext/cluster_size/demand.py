@@ -194,7 +194,7 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     """Return the cluster with unplaced pods added: as many as each workload ran more at the busiest moment than now.
 
-    They have the requests and rules of a running pod of the workload; if none runs, only their recorded requests.
+    These pods have the requests and rules of a running pod of the workload; if none runs, only their recorded requests.
     """
     running: dict[WorkloadRef, SizedPod] = {}
     surplus: Counter[WorkloadRef] = Counter()

@@ -197,9 +197,9 @@ def best_row_indices(
 ) -> Rows:
     """Return the indices, ascending, of the rows that filter returns; all `rows` have passed the rules.
 
-    They are all rows if the pod has its own preferences among nodes or load rules are off, else the best by load. For
-    replicas, the best of every zone are kept, so that the scheduler can still spread them. Nodes without a report are
-    kept.
+    If the pod has its own preferences among nodes or load rules are off, all rows are returned, else the best by load.
+    For replicas, the best of every zone are kept, so that the scheduler can still spread them. Nodes without a report
+    are kept.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off

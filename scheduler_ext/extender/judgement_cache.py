@@ -32,8 +32,8 @@ MARGIN_SECONDS: Final = 0.001  # so long before a report expires nothing is take
 class Opinion:
     """The load rules' results for all nodes and one kind of pod, as of the snapshot with `names` and `steps`.
 
-    It is valid from `since` to `until` (Unix time). `changed` are flags, (nodes,), of those that changed since they
-    were checked; `stale` says whether there are any.
+    The results are valid from `since` to `until` (Unix time). `changed` are flags, (nodes,), of those that changed
+    since they were checked; `stale` says whether there are any.
     """
 
     names: tuple[str, ...]

@@ -335,7 +335,7 @@ def _percentages(percentages: Any) -> Pair | None:
 class Outlook:
     """A node's forecast: p95 of each step's mean, NaN for a missing step.
 
-    It is based on usage up to `known_until` (Unix time); pods placed later are not in it.
+    The forecast is based on usage up to `known_until` (Unix time); pods placed later are not in it.
     """
 
     start_seconds: float

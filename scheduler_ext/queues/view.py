@@ -134,7 +134,7 @@ class QueueView:
 
     @cached_property
     def done_members(self) -> Mapping[str, int]:
-        """Number of members, by gang, that succeeded and need no capacity again; only under once-satisfied.
+        """Number of members, by gang, that succeeded and need no capacity again; only of once-satisfied gangs.
 
         Only pods of an owner (a Job) that still has pods count: those of another owner belong to another run.
         """

@@ -35,11 +35,11 @@ _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadC
 class RebalancePod:
     """A pod on a node. Times are Unix seconds, None if unknown.
 
-    `ready_seconds` is when the pod became ready; `pending` and `failed` are its phase. `leaving` pods are being
-    deleted, and `gone_by_seconds` is the end of their grace period. `placement` has node selector, affinity,
-    tolerations and spread as JSON, b"" without any. `eviction_cost` and `deletion_cost` are those of its annotations, 0
-    without. `claims` are names of its volume claims, `volumes` the node affinities of their volumes, None if unknown;
-    with `on_one_node` one of them can be used only on the pod's node.
+    `ready_seconds` is when the pod became ready; `pending` and `failed` are its phase. A `leaving` pod is being
+    deleted, and `gone_by_seconds` is the end of its grace period. `placement` has node selector, affinity, tolerations
+    and spread as JSON, b"" without any. `eviction_cost` and `deletion_cost` are from its annotations, 0 without.
+    `claims` are names of its volume claims, `volumes` the node affinities of their volumes, None if unknown;
+    `on_one_node` means that one of these volumes can be used only on the pod's node.
     """
 
     facts: NewPod

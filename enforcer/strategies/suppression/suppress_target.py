@@ -101,8 +101,9 @@ def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> i
 def reserved_millicores(node: NodeReading) -> int:
     """Return the CPU that the node keeps for other processes than pods, in millicores.
 
-    That is the CPUs that the annotation `reservation` names, else its amount of cpu unless applyPolicy is
-    ReservedCPUsOnly; an unreadable annotation counts as none. What the kubelet keeps counts if it is more.
+    These are the CPUs that the annotation `reservation` names, else its amount of cpu unless applyPolicy is
+    ReservedCPUsOnly; an unreadable annotation counts as none. If the kubelet keeps more than that, its amount is
+    returned.
     """
     capacity = node.capacity.get("cpu", 0)
     kubelet = capacity - machine_allocatable(node.allocatable, node.annotations).get("cpu", capacity)

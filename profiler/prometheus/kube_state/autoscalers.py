@@ -27,7 +27,7 @@ SCALED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers:
-    """Autoscalers by target workload; `unclear` are workloads whose autoscaler has unknown bounds or targets.
+    """Autoscalers by target workload (`of`); `unclear` are workloads whose autoscaler has unknown bounds or targets.
 
     `nameless` are autoscalers, (namespace, name), without a series that names their target.
     """
@@ -48,10 +48,7 @@ class Autoscalers:
         return replace(scaler, targets={}, unsolvable=tuple(scaler.targets))
 
     def half_told(self, ref: WorkloadRef, refs: frozenset[WorkloadRef]) -> bool:
-        """Return whether an autoscaler with missing series may scale the workload.
-
-        `refs` are all workloads of the cluster.
-        """
+        """Return whether an autoscaler with missing series may scale the workload; `refs` are all workloads."""
         if ref in self.unclear:
             return True
         if ref.kind not in SCALED or ref in self.of:

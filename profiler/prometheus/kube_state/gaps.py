@@ -84,11 +84,11 @@ class SeriesCoverage:
 class SeriesGaps:
     """Facts that kube-state-metrics does not export: `everybody` has the gaps that affect every workload.
 
-    `restarted` are pods for which no series tells whether they were killed; `unlimited` pods with a container that was
-    killed at an unknown limit; `beyond` pods that request more of a resource than their node has; `crowded` pods that
-    do so together with the others on their node; `annotated` workloads whose annotations are exported. `amounts_until`
-    is the Unix time up to which requests were exported, None = up to now. `hidden` are LimitRanges and autoscalers that
-    exist and are not exported.
+    `restarted` are pods for which no series tells whether they were killed; `unlimited` are pods with a container that
+    was killed at an unknown limit; `beyond` are pods that request more of a resource than their node has; `crowded` are
+    pods whose node has less than all of its pods request together; `annotated` are workloads whose annotations are
+    exported. `amounts_until` is the Unix time up to which requests were exported, None = up to now. `hidden` are
+    LimitRanges and autoscalers that exist and are not exported.
     """
 
     everybody: tuple[Reason, ...]
@@ -101,10 +101,7 @@ class SeriesGaps:
     hidden: Mapping[str, stored.StoredKind] = field(default_factory=dict)
 
     def of(self, ref: WorkloadRef, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
-        """Yield the gaps, as reason codes, that apply to the workload `ref` with the pods `members`.
-
-        `youngest` is one of `members`.
-        """
+        """Yield the gaps that apply to the workload `ref`, as reason codes; `youngest` is the newest of `members`."""
         yield from self.everybody
         keys = {(p.namespace, p.name) for p in members}
         late = self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until

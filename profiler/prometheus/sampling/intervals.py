@@ -149,10 +149,10 @@ def lived_through(series: str) -> str:
 
 
 def windows_of_hour(series: str) -> str:
-    """Return the PromQL of each series' samples in some windows of an hour, plus `_SEEN` for each window with samples.
+    """Return the PromQL of each series' sample count in some windows of an hour, plus `_SEEN` for each window with any.
 
-    A series is left out unless it has samples in most windows. A window is a millisecond short, so that a sample at the
-    border of two windows is in one of them on every server.
+    A series is left out unless it has samples in most windows. A window is a millisecond shorter than five minutes, so
+    that a sample at the border of two windows is in only one of them on every server.
     """
     counted = f"count_over_time({series}[{_of_borders(FIVE_MINUTES_SECONDS)}])"
     windows = f"({_SEEN} + {counted})[{COUNTED_SECONDS}s:{_WINDOW_STEP_SECONDS}s]"

@@ -1,7 +1,4 @@
-"""Reads PodMigrationJobs as table rows, makes the request that withdraws one, and says who executes them.
-
-Pure.
-"""
+"""Reads PodMigrationJobs as table rows, makes the request that withdraws one, and says who executes them. Pure."""
 
 from __future__ import annotations
 

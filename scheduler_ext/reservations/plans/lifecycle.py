@@ -105,7 +105,7 @@ class PlanObservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """The result of a step: the status to write, and for how many pods to reserve, both at most what was approved.
+    """The result of a step: the status to write, and for how many pods to reserve, at most what was approved.
 
     `want` counts all pods, those that run included; `free` those whose capacity is unused. If `free` is 0, all unused
     capacity is released.

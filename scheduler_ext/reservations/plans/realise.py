@@ -97,7 +97,7 @@ def unit_name(plan: Plan, window: Span, number: int) -> str:
 def reservations(
     plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
 ) -> list[Intent]:
-    """Return the writes that make a plan have `want` unused Reservations; those of earlier occurrences are used again.
+    """Return the writes that make a plan have `want` unused Reservations, those of its earlier occurrences included.
 
     `existing` are all Reservations of the plan. Used ones stay until they are collected, and new ones get unused
     numbers. If there are too many, those without a node are deleted first. Without an owner none is created.
