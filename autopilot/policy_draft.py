@@ -77,7 +77,7 @@ def draft_write(
 ) -> Create | Patch:
     """Return the write that stores a draft; raise UsageError if the policy was changed since the person opened it.
 
-    `before` is the spec that the person edited, None for a new policy. The write fails once the policy is not `live`.
+    `before` is the spec that the person edited, None for a new policy. The write fails if `live` is no longer current.
     """
     address, why = policy_address(policy), "a policy that a person saved"
     if before is None and live is None:

@@ -56,16 +56,12 @@ Kills = Mapping[tuple[int, int, int], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Amounts:
-    """Requests and limits of n containers, arrays of shape (n,) in the resource's unit; NaN if not set.
-
-    `heap_falls` is the number of bytes by which each proposed maximum heap is smaller than the present one, None =
-    none.
-    """
+    """Requests and limits of n containers, arrays of shape (n,) in the resource's unit; NaN if not set."""
 
     requests: Mapping[Resource, Floats]
     limits: Mapping[Resource, Floats]
     heap_falls: Floats | None = None
-    """By how much heaps shrink, bytes: the memory that was seen then is so much lower."""
+    """Bytes by which each maximum heap shrinks; the back-test lowers the measured memory by this amount."""
 
     def effective_request(self, resource: Resource) -> Floats:
         """Return the request of each container that the scheduler counts: the request, else the limit, else 0.

@@ -164,9 +164,9 @@ def _log_failure(recommendation: Recommendation) -> Iterator[None]:
 def without_cache_raises(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
     """Return the recommendations, in their order, without raises of memory for reclaimable page cache. Pure.
 
-    A process that reads more files than its limit holds has a working set as large as any limit: each raise is filled
-    again. The container's need is the memory that the kernel cannot reclaim (`PodRow.unreclaimable`). After an OOM kill
-    the raise stays, whatever the page cache is.
+    The page cache of a process that reads many files fills any limit, so that each raise would be followed by another.
+    The container needs only the memory that the kernel cannot reclaim (`PodRow.unreclaimable`). A raise after an OOM
+    kill is kept, whatever the page cache is.
     """
     in_use: dict[tuple[str, str, str], int] = {}
     for row in evidence.inventory.pod_rows:

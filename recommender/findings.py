@@ -282,7 +282,8 @@ def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
 def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
     """Yield containers whose memory grows daily since their pods last started, by the leak test of strategy cotenant.
 
-    Growth and level are those of the same pod; if no such pod runs, the days until its limit are not estimated.
+    The figures are the growth and the memory of one pod; without its present memory, the days until its limit are left
+    out.
     """
     leaks = leak(evidence)
     for i in np.flatnonzero(np.isfinite(leaks.per_day)).tolist():

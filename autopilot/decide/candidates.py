@@ -109,7 +109,7 @@ def hardly_cut(under: PolicyInForce) -> str:
 def apply_policy_limits(
     recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations without values that the policy forbids; if any value must rise at once, only those.
+    """Return the recommendations without values that the policy forbids; if values must rise at once, only with those.
 
     A value without a possible step, one that a guardrail stops and one that is too uncertain is left out, so that it
     does not block the others.

@@ -122,8 +122,8 @@ def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
 def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
     """Return the workloads with a change, by a person or the autopilot, that has no outcome or is in its soak time.
 
-    The soak time of a person's applied change without a verdict is `verify_seconds`. A change whose rollback by the
-    autopilot failed has its verdict already.
+    The soak time of a person's applied change without a verdict is `verify_seconds`. A change of the autopilot whose
+    rollback was refused no longer counts, because it has its verdict.
     """
 
     def is_over(status: ChangeStatus) -> bool:

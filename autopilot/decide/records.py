@@ -49,7 +49,7 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yield the rows that the ledger lacks: a stop of the autopilot, workloads left alone, and proposals.
 
-    `ended` are the policies whose approval has lapsed, with their digest. A changed proposal is written once a day.
+    `ended` are the policies whose approval has lapsed, with their digest. A changed proposal is written at most daily.
     """
     for policy, digest in ended.items():
         yield AutopilotEvent.OBSERVE, policy, {"words": "the policy was changed after its approval", LAPSED: digest}

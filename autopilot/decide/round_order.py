@@ -123,7 +123,7 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The decision on one candidate and the ways open to it; `place` is 1 for the next in the queue, 0 if it waits."""
+    """The decision on one candidate and the permitted ways to change its pods; `place` is 1 if next, 0 if it waits."""
 
     candidate: QueueCandidate
     verdict: QueueVerdict
@@ -196,7 +196,7 @@ def windows_of(
 ) -> tuple[tuple[str, ...], ...]:
     """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
 
-    If resource `spared` must rise at once, only the windows of `actions` apply, to memory only if the settings say so.
+    If resource `spared` must rise at once, only those of `actions` apply; for memory none with `windows_spare_memory`.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:

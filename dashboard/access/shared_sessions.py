@@ -108,8 +108,8 @@ class SharedSessions(Sessions):
     def of(self, id_: str) -> Session | None:
         """Return the login with this id, None if it has ended; this replica's copy while the store is unavailable.
 
-        Raise StoreError while the store is unavailable if this replica has no copy: at once if an earlier request
-        failed.
+        Raise StoreError if the store is unavailable and this replica has no copy; the store is not tried again if an
+        earlier request has just failed.
         """
         name, copy = _name(id_), self._copies.get(id_)
         if not name or (copy is not None and self._now() >= copy.session.ends_seconds):

@@ -50,7 +50,7 @@ class PolicyField:
     choices: Mapping[str, str] | None = None
     note: str = ""
     left_out: str = ""
-    """One of a few words: which one the API server takes where the field is left out."""
+    """For a single choice, the value that the API server assumes if the field is absent."""
 
     @property
     def id(self) -> str:

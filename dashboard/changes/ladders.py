@@ -78,7 +78,7 @@ def summary(view: View) -> Component:
 
 
 def section(view: View, ladder_id: str) -> list[Component]:
-    """Return all steps of a ladder (a cut in several steps) with buttons to stop it and to roll it back; else empty."""
+    """Return all steps of a ladder (a cut in several steps) with buttons to stop it and roll it back; [] if unknown."""
     own_progress = next((progress for progress in ladders_of(view) if progress.status.ladder.id == ladder_id), None)
     if not ladder_id or own_progress is None:
         return []

@@ -30,9 +30,8 @@ def chart(
     """Draw one node hour by hour from a row of NODE_HISTORY.
 
     `ceiling` is capacity minus the safety margin, up to which batch may fill the node. The batch band reaches from what
-    may not be reclaimed (system and high-priority pods) up to the ceiling, as its formula defines it. Without a ceiling
-    it starts at the node's usage. The coming hours show the median of what can be lent, and a line for the value that
-    is 95 % sure.
+    may not be reclaimed (system and high-priority pods) up to the ceiling; without a ceiling it starts at the node's
+    usage. The coming hours show the median of what can be lent, and a line for the value that is 95 % sure.
     """
     scale = SCALE[resource]
     columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}

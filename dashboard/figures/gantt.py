@@ -64,7 +64,7 @@ class Bar:
     said: str = ""
     reserve_at_seconds: int = 0
     rank: int = 0
-    """Lines of the lowest come first."""
+    """The line of the workload with the lowest rank is drawn first."""
 
     @property
     def proposed(self) -> bool:

@@ -44,8 +44,8 @@ def at_peak(rows: Sequence[Row], resource: str) -> Chart:
 def drawn_nodes(rows: Sequence[Row], resource: str) -> list[Row]:
     """Return at most MOST_NODES nodes to draw, sorted by usage of the resource, the highest first.
 
-    Nodes with moves are chosen first, then those above a threshold, then by the higher of now and the highest half
-    hour, so that the node that the summary calls the highest is drawn; missing usage last.
+    Nodes with moves are chosen first, then those above a threshold, then those with the highest usage, now or in the
+    forecast's highest half hour; so the node that the summary calls the highest is drawn. Missing usage is last.
     """
 
     def importance(row: Row) -> tuple[bool, bool, float, str]:

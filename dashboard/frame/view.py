@@ -58,27 +58,27 @@ class DashboardContext:
     prices: PriceSettings = field(default_factory=PriceSettings)
     """What a core and a GiB cost."""
     current_user: Callable[[], Person] = lambda: Person("")
-    """Who asks, in the request that is being answered."""
+    """Returns the person whose request is being answered."""
     access: AccessSettings = field(default_factory=AccessSettings)
-    """How it is known who asks; but for mode none it stands in for `current_user`."""
+    """How people are identified; in any mode but none this replaces `current_user`."""
     launch_token: str = field(default="", repr=False)
-    """In mode none: what the first visit has to bring; "" lets everybody in who reaches the port."""
+    """In mode none, the token that the first visit must have; "" admits everybody who reaches the port."""
     changes: ChangeService | None = None
-    """Through which recommendations are acted on; None: this dashboard is read-only."""
+    """The service that carries out actions on recommendations; None: this dashboard is read-only."""
     plans: PlanService | None = None
-    """Through which reservation plans are acted on; None: the page shows commands to copy."""
+    """The service that carries out actions on reservation plans; None: the page shows commands to copy."""
     queues: QueueService | None = None
-    """What quotas and gangs of the cluster are read through; None: this dashboard reads no cluster."""
+    """The service that reads the cluster's quotas and gangs; None: this dashboard reads no cluster."""
     moves: MoveService | None = None
-    """What moves of pods are read and approved through; None: this dashboard reads no cluster."""
+    """The service that reads and approves moves of pods; None: this dashboard reads no cluster."""
     autopilot: AutopilotService | None = None
-    """What the autopilot is seen and switched through; None: this dashboard reads no cluster."""
+    """The service that reads and switches the autopilot; None: this dashboard reads no cluster."""
     guards: Callable[[Person, WorkloadRef, float], Guards] | None = None
-    """What could guard a workload's changes, at a time (Unix seconds); None: this dashboard reads no metric source."""
+    """Returns the metrics that could verify a workload's changes, at a Unix time; None: no metric source is read."""
     topologies: TopologyService | None = None
-    """What the CPUs and devices of a node are read through; None: this dashboard reads no cluster."""
+    """The service that reads the CPUs and devices of a node; None: this dashboard reads no cluster."""
     actions: ActionSettings = field(default_factory=ActionSettings)
-    """What the change service holds changes to: how long they soak, how many at once."""
+    """Settings of the change service, such as the soak time and the largest batch."""
     steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = lambda _recommendations, _now_seconds: ()
     """Every step of cuts that take several, the first one at the time given (Unix seconds)."""
     clusters: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """A page's use of the top bar's choices; a text is "" if the page applies the choice, else says where not."""
+    """A page's use of the top bar's choices; `namespace` and `time_range` say where it ignores them, "" = nowhere."""
 
     namespace: str = ""
     time_range: str = ""

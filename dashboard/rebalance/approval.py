@@ -43,7 +43,7 @@ ASKED: Final = "moves-asked"
 class Approval:
     """One kind of approval (of moves or of nodes): its word in HTML ids, its texts, and the service methods to call.
 
-    `every` returns all subjects of the present round that the person may approve; `none` is the error if there is none.
+    `every` returns all subjects of the present round that the person may approve; `none` is the error if it is empty.
     """
 
     subject: str

@@ -25,7 +25,7 @@ class ThreadedDash(Dash):
         self._set_by_name = set_by_name
 
     def set_up(self) -> None:
-        """Finish the setup, which Dash would do during the first request, on the event loop and without a log.
+        """Finish Dash's setup now; the first request would otherwise do it on the event loop and log no error.
 
         Raise what the layout raises; the layout must be drawn without a request and without reading results.
         """

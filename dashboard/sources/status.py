@@ -30,7 +30,7 @@ class UpkeepJob:
     last_seconds: int | None
     age_seconds: float | None
     words: str
-    """What it left behind."""
+    """The result of the last run, as text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def workloads(advice: Relation, query: Query | None, window: slice = queries.ALL
 
 @dataclass(frozen=True, slots=True)
 class SelectionTotals:
-    """Totals of rows: the number of rows and of workloads, what they free and raise after all steps, rows by risk."""
+    """Totals of the selected rows: their number, that of workloads, the savings after all steps, and rows by risk."""
 
     rows: int
     workloads: int

@@ -21,8 +21,8 @@ class BacktestPlan:
     """The rules by which a back-test moves through a history; forecast times (origins) are multiples of the step.
 
     A series is forecast at an origin if at least `known_share` of its history is known, and scored if half of its
-    horizon is known: future values never decide what forecasters see. `statistic` aggregates the measurement's slots
-    into the plan's, in history and horizon: as the product serves it, the mean of CPU and the highest memory.
+    horizon is known: future values never decide what forecasters see. `statistic` aggregates measured slots to slots of
+    the plan, in history and horizon: the mean for CPU and the maximum for memory, as in the product.
     """
 
     history_days: int = 14

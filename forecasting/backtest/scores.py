@@ -75,7 +75,7 @@ def bootstrap(values: Floats, seed: int = 0) -> Interval:
 def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
     """Return an array (n, K) by series and forecast time: log(contender's / baseline's loss); negative is better.
 
-    NaN if the baseline has no loss or the day has no scale. Clamped to RATIO_LIMIT, so that one series that a
+    NaN if the baseline's loss is 0 or the actual day is 0 throughout. Clamped to RATIO_LIMIT, so that one series that a
     forecaster predicts exactly does not decide the mean.
     """
     own, base = (ledger.of_contender["loss"][ledger.index(name)].astype(np.float64) for name in (contender, baseline))

@@ -41,7 +41,7 @@ def worst_day(
 ) -> WorstDay:
     """Return how many nodes exceeded their peaks in the worst 24 hours, how long and how much, and the days tested.
 
-    `risk` is the share for which peaks were calibrated; how much is a ratio to the node's limit. `starts_seconds` are
+    `risk` is the share for which peaks were calibrated; the excess is a ratio to the node's limit. `starts_seconds` are
     the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,
     NaN or None if not known. A node with 0 such seconds is not counted: its maximum comes from other samples.
     """

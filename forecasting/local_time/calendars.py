@@ -88,7 +88,7 @@ class Calendar:
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
         """Return the history (n, grid.size x k) from which the highest value of the day ahead is learned.
 
-        It has the ordinary days, with events divided by their factor; before a day of rest it has all days.
+        Days of rest are gaps in it unless the day ahead is one; slots of events are divided by the event's factor.
         """
         return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
 

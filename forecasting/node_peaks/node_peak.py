@@ -141,7 +141,7 @@ def node_peaks(
 def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettings) -> Flags:
     """Return for each node whether its own usage record is surely long enough to do without Koordinator's formula.
 
-    `reported` (n, slots): slots in which some of a node's pods have a sample; other samples only make records longer.
+    `reported` (n, slots): slots with a sample of some of the node's pods; samples of its other pods can only add days.
     """
     of = _records(block_maxima(np.where(reported, np.float32(0), np.float32(np.nan)), slots_per_day), settings)
     result: Flags = of.days[:, -1] >= settings.minimum_days

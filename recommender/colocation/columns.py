@@ -34,13 +34,13 @@ class NodeColumns:
     part of the report is credible. `host_batch` and `host_mid` are used by host applications with a class above batch
     and above mid. `node_used` is the usage of the whole node, UNKNOWN if not reported. `hp_used`, `hp_request` and
     `hp_max` sum usage, request and the larger of both over HP (high-priority) pods; `prod_request` and `prod_used` over
-    prod pods and pods without a class. `prod_reclaimable` is the part of prod's requests that stays unused by forecast.
-    `announced` is what prod pods and reservations that came after the forecast's history request, less that of pods
-    that left. `prod_peak` is the forecast 24-hour peak of `prod_used`, `system_peak` that of all usage outside of pods,
-    `mid_peak` the highest usage of HP pods that are not prod; NaN = none. `violation` is the share of back-tested
-    decisions whose prod_peak was exceeded, NaN = not measured, and `origins` the number of back-tested days.
-    `cpu_ratio` is the CPU normalization, 1 = none. `third_batch` and `third_mid` are taken by other schedulers.
-    `measured_seconds` is the Unix time of the newest report, NaN = none.
+    prod pods and pods without a class. `prod_reclaimable` is the part of prod's requests that the forecast expects to
+    stay unused. `announced` is the requests of prod pods and reservations that are newer than the forecast's history,
+    minus the requests of pods that left since. `prod_peak` is the forecast 24-hour peak of `prod_used`, `system_peak`
+    that of all usage outside of pods, `mid_peak` the highest usage of HP pods that are not prod; NaN = none.
+    `violation` is the share of back-tested decisions whose prod_peak was exceeded, NaN = not measured, and `origins`
+    the number of back-tested days. `cpu_ratio` is the CPU normalization, 1 = none. `third_batch` and `third_mid` are
+    amounts that other schedulers took. `measured_seconds` is the Unix time of the newest report, NaN = none.
     """
 
     nodes: tuple[str, ...]

@@ -296,8 +296,8 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
     """Return the terms for usage outside of pods; exactly one of them counts on each node.
 
     The amount is max(use of the system and of host applications above batch, reserved), or `reserved` alone if the
-    policy requires that. With a proven forecast it is at least the system's peak, because no percentage covers its
-    rise.
+    policy requires that. With a proven forecast it is at least the forecast peak of that usage, because no percentage
+    of capacity is then kept for its rise.
     """
     reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
     by_peak = peak_alone_mask(columns, parameters)
@@ -313,8 +313,8 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
     """Return the terms for high-priority pods, and for each node the index into NOTES that explains the choice.
 
     Exactly one of the policies' terms and the peak counts on each node; `announced` is added to the peak if it is above
-    0. Under `forecast` the larger of that sum and of present usage counts: an unproven forecast can only lower what is
-    lent, and a proven one that is already exceeded no longer applies.
+    0. Under `forecast` the larger of peak + announced and of present usage counts: an unproven forecast can only lower
+    what is lent, and a proven one is ignored once usage exceeds it.
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     alone, has_forecast = peak_alone_mask(columns, parameters), by_forecast & np.isfinite(columns.prod_peak)

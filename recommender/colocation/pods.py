@@ -136,10 +136,11 @@ class KnownPlaces:
 
 
 class PodColumns:
-    """All slots (one per node and pod name) as numpy arrays, (resources, slots) for amounts; freed slots are reused.
+    """Pods and their measured usage as numpy arrays with one slot per node and pod name; freed slots are reused.
 
-    `upsert` and `remove` follow pods, `report` and `forget` follow NodeMetrics, `sums` adds up. Amounts are clipped to
-    AMOUNT_CAP; a usage that is not a finite number counts as not measured.
+    Arrays of amounts are (resources, slots). `upsert` and `remove` follow pods, `report` and `forget` follow
+    NodeMetrics, `sums` adds up. Amounts are clipped to AMOUNT_CAP; a usage that is not a finite number counts as not
+    measured.
     """
 
     def __init__(self, size: int = 1024) -> None:
@@ -274,9 +275,8 @@ class PodColumns:
     def announced(self, nodes: Sequence[str], resource: Resource) -> Floats:
         """Return for each node the requests of prod pods and placeholder pods that came after the census.
 
-        Pods that replace others of their place do not count (`unreplaced_requests`), nor do requests that usually come
-        to the node, nor what `hp_used` already counts. So the sum is never more than such pods request; it is 0 without
-        a census.
+        Not counted are pods that replace others of their place, a workload on a node (`unreplaced_requests`), requests
+        that usually come to the node, and what `hp_used` already counts of a request. The sum is 0 without a census.
         """
         used, usual = np.flatnonzero(self._active), self._places.usual(resource)
         place, new, placeholder = self._place[used], self._new(used), self._placeholder[used]

@@ -66,11 +66,11 @@ class Backtest:
     """The effect that the proposal would have had in the last `days`, over all pods of the container.
 
     `throttled_minutes` are container-minutes with CPU demand above the limit (0 without a limit; contention on a busy
-    node is not counted). `oom_kills` are per pod-day the recorded kills under a limit of at least the proposed one, at
-    least one if the working set exceeded it. `evictions` are pod-days on which the working set exceeded the proposed
-    memory request but not the present one. `freed_*` is the mean decrease of the requests of all pods together, in the
-    resource's unit, negative for an increase. The `now_*` fields are the same for the present values;
-    `cotenant.recommender.backtest` defines the rules.
+    node is not counted). `oom_kills` sums over pod-days the recorded kills under a limit of at least the proposed one,
+    and at least one kill for a day on which the working set exceeded the proposed limit. `evictions` are pod-days on
+    which the working set exceeded the proposed memory request but not the present one. `freed_*` is the mean decrease
+    of the requests of all pods together, in the resource's unit, negative for an increase. The `now_*` fields are the
+    same for the present values; `cotenant.recommender.backtest` defines the rules.
 
     `cpu_pod_days` are pod-days with a CPU sample; `short_pod_days` those of them with CPU demand above the request, and
     `short_minutes` the container-minutes of such demand; both are None if there is no request.

@@ -17,10 +17,10 @@ NO_REQUEST: Final = "No CPU request is set, so the pods get only CPU that other 
 
 @dataclass(frozen=True, slots=True)
 class CpuShortage:
-    """CPU demand beyond the request in a back-test, of all pod-days of a container.
+    """CPU demand beyond the request in a back-test of one container.
 
-    `pod_days` counts all, `short_days` those with demand above the request, `minutes` the time above; the latter two
-    are None if there is no request.
+    `pod_days` is the number of measured pod-days, `short_days` the number of them with demand above the request,
+    `minutes` the time above it; the latter two are None if there is no request.
     """
 
     pod_days: int

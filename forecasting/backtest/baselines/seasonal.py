@@ -63,7 +63,7 @@ class MaxPath:
 
 
 def by_day(history: FloatMatrix, day: int) -> FloatMatrix:
-    """Return the history (n, slots) cut into days from its end: (n, days, slots per day); gaps fill the oldest day."""
+    """Return the history (n, slots) cut into days from its end: (n, days, slots per day); NaN fills the oldest day."""
     days = -(-history.shape[1] // day)
     padded = np.pad(history, ((0, 0), (days * day - history.shape[1], 0)), constant_values=np.nan)
     return padded.reshape(len(history), days, day)

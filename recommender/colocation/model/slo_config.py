@@ -174,7 +174,7 @@ class SloConfig:
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
-        """Return a key's values that follow from the reclaim policies in colocation-config's entry `colocation`.
+        """Return a key's values that follow from the reclaim policies in colocation-config, entry number `colocation`.
 
         They override built-in values. The thresholds of each resource that is lent by forecast are AMPLE_PERCENT; the
         result is empty under Koordinator's policies and if nothing is lent.

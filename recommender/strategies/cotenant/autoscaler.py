@@ -65,9 +65,10 @@ def solve(
 ) -> tuple[Drafts, Solution | None]:
     """Return the drafts with requests at which the autoscaler adds pods at the same usage as now, and its new target.
 
-    `places` maps a container's name to its index in the drafts; `most` is the highest target in percent. The solution
-    is None, and the drafts lack this resource, if the target is not a utilisation of the whole pod or a container has
-    neither request nor limit: the caller withholds. If no request changes, drafts and target stay as they are.
+    `places` maps a container's name to its index in the drafts; `most` is the highest target in percent. If the target
+    is not a utilisation of the whole pod, or a container has neither request nor limit, the solution is None and the
+    drafts lack this resource, so that the caller withholds its values. If no request changes, drafts and target stay
+    unchanged.
     """
     scaler = workload.autoscaler
     assert scaler is not None

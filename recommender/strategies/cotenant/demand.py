@@ -49,8 +49,8 @@ class ResourceDemand:
     needs no history (an OOM kill). `seen` is the highest measured usage of one pod; `highest` its highest demand, which
     for CPU adds an estimate of throttled usage; `startup` the maximum during start-up. `reserved` is the need if
     request = limit. `columns` are further figures, shown as inputs; `groups` figures of node groups, by container.
-    `high` is the p95 of the demand; it and `throttled_share` tell the risk. `leak` is bytes a day; `pods` the number
-    seen; `runs` that of a job's template, else 0.
+    `high` is the p95 of the demand; `high` and `throttled_share` decide whether there is a risk. `leak` is bytes a day;
+    `pods` the number seen; `runs` that of a job's template, else 0.
     """
 
     resource: Resource

@@ -48,8 +48,8 @@ Heaps = Mapping[int, HeapProposal]
 def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
     """Return the maximum heap that a runtime needs, in bytes; the present one if a change is not worth a restart.
 
-    Frequent collections in a sufficiently large heap have another cause (requested by the application, concurrent), and
-    no size ends them: such a heap would be raised again and again.
+    Frequent collections alone do not raise a sufficiently large heap: they have another cause (requested by the
+    application or concurrent), and would continue after each raise.
     """
     needed = max(rounded_up(heap.live_bytes * HEAP_LIVE_FACTOR, MIB), LEAST_BYTES)
     if heap.collecting_fraction >= own.heap_collecting_fraction:
@@ -102,7 +102,8 @@ def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerConte
 def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
     """Return drafts and heaps after all bounds: a heap changes only with its request and within its limit.
 
-    If a bound leaves too little, the container's memory stays unchanged. No limit is lowered below its heap.
+    If a bound leaves too little for the new heap, the container's memory stays unchanged. No limit is lowered below
+    what the heap needs.
     """
     final, moving = dict(drafts), {}
     for index, heap in heaps.items():

@@ -35,9 +35,9 @@ WARM_UP_SLOTS: Final = 2
 class PodUsageColumns:
     """Usage patterns of n containers, millicores of one pod, NaN = unknown.
 
-    `quantiles`, (n, k), are over the samples of all pods, with equal weights. `daily_half_hour` is the busiest half
-    hour of the day by the amount that three of four days reach (mean over pods; workdays and weekends apart);
-    `weekly_hour` the busiest hour of the week by the amount that every week reaches (with one week: its busiest hour).
+    `quantiles`, (n, k), are over the samples of all pods, with equal weights. `daily_half_hour` is the usage that the
+    busiest half hour of the day reaches on three of four days (mean over pods; workdays and weekends apart);
+    `weekly_hour` the usage that the busiest hour of the week reaches every week (with one week: in that week).
     `highest_p95` and `median_p95` are the p95 of half-hour means of the highest and of the median pod (of those seen
     for a day); `throttled_share` is the throttled part of the demand, 0..1.
     """

@@ -85,7 +85,7 @@ def request(place: ContainerContext, demand: ResourceDemand, sibling: Sibling | 
 def memory_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
     """Return the memory limit: sized like the request, never below it, and not lowered unless the policy allows it.
 
-    None if no limit is set and limits are not lowered: adding a limit would be lowering it.
+    None if no limit is set and the policy does not allow lowering limits: a new limit would be lower than none.
     """
     now = place.container.limits.get(MEMORY)
     if now is None and not place.policy.lower_limits:
@@ -223,10 +223,10 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
 
 
 def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
-    """Return the millicores by which the CPU demand exceeds the largest of its terms; None if it has no terms.
+    """Return the millicores by which the CPU demand exceeds the largest term of its formula; None without such terms.
 
-    It has none for limit = request and for a request by risk (`day_risk`). Runs of one job share the largest demand
-    among them, whose terms are not this run's.
+    There are none if limit = request or the request is by risk (`day_risk`). Runs of one job have none either, because
+    the largest demand of any run counts for all of them.
     """
     i = place.index
     exact, by_risk = float(demand.wanted[i]), np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i])

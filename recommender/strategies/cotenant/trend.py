@@ -93,7 +93,7 @@ def growth(evidence: Evidence) -> Growth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaks:
-    """Memory leaks of n containers, each of one pod: the running one that reaches its limit first, else the fastest.
+    """Memory leaks of n containers, each of one pod: the running pod that reaches its limit first, else the fastest.
 
     `per_day`, (n,), is in bytes a day, NaN if at least half of the judged pods do not leak. `level`, (n,), is the
     highest memory of the same pod in the last 24 hours, in bytes, NaN if it no longer runs.
