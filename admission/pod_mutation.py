@@ -69,8 +69,7 @@ FIXED_LABELS: Final = (
     PLACEHOLDER_LABEL,
     OPERATING_MODE_LABEL,
 )
-"""Labels that a pod keeps for life: who may patch a running pod could otherwise take its limits off, or let others pay
-for it."""
+"""Labels that a pod keeps for life: whoever may patch a running pod could otherwise remove its limits or its quota."""
 
 Json = dict[str, Any]
 

@@ -122,8 +122,8 @@ class ReviewContext:
     own_namespace: str = ""
     """Namespace of our processes' service accounts."""
     reading: Callable[[str, str, str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
-    """Entered for as long as an object is judged: of which webhook and resource, its namespace, its name, its
-    version; may raise what the edge raises."""
+    """Entered while an object is judged, with the webhook and resource, namespace, name and version; may raise
+    errors."""
 
 
 @dataclass(frozen=True, slots=True)

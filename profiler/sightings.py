@@ -63,7 +63,7 @@ NODE_SUMS: Final = {
     Signal.NODE_CPU_USAGE_MEAN: Signal.CPU_USAGE_MEAN,
     Signal.NODE_MEMORY_WORKING_SET_MAX: Signal.MEMORY_WORKING_SET_MAX,
 }
-"""Node signal -> the container signal whose sum stands in for it (for memory an upper bound: a sum of maxima)."""
+"""Node signal -> the container signal whose sum replaces it (for memory an upper bound: a sum of maxima)."""
 
 _AMOUNTS: Final = {
     Signal.CPU_REQUEST: (0, Resource.CPU),
@@ -72,7 +72,7 @@ _AMOUNTS: Final = {
     Signal.MEMORY_LIMIT: (1, Resource.MEMORY),
 }
 SILENCE_SECONDS: Final = 1800
-"""A pod that only its usage shows is taken for gone after so long without any: two scrapes of 15 minutes."""
+"""A pod that only usage shows counts as gone after this time without usage: two scrapes of 15 minutes."""
 _DELETED_SECONDS: Final = 900
 """A pod that is gone has no usage after so long: rates reach back over four scrapes at most."""
 _AWAY_SECONDS: Final = 7200

@@ -55,7 +55,7 @@ NOT_OURS: Final = Requirement(
     "kubernetes.io/metadata.name", Operator.NOT_IN, frozenset({"kube-system", "cotenant", PLACEHOLDER_NAMESPACE})
 )
 LIMIT_RANGE_POLICY: Final = "cotenant-limit-range-defaults"
-"""The policy that takes out what a LimitRange put beside batch or mid resources; it runs as often as a LimitRange."""
+"""The policy that removes what a LimitRange added beside batch or mid resources; it runs once per LimitRange."""
 _LONGEST_NAME: Final = 253
 _NO_STATIC_POD: Final = (
     f"!has(object.metadata.annotations) || !({text(MIRROR_ANNOTATION)} in object.metadata.annotations)"
@@ -71,7 +71,7 @@ GENERAL_LOSSES: Final = (
     "bounds of LimitRanges and quotas that pods without cpu and memory violate: only the API server's own message",
     "every check of pods, quotas and slo-controller-config: nothing is refused",
 )
-"""What the webhook does for every cluster and no policy says."""
+"""Effects of the webhook in every cluster that no policy can express."""
 
 Json = dict[str, Any]
 

@@ -243,7 +243,8 @@ class Hierarchy:
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
         """Write a setting (`present`: see `knobs.as_text`); raise NodeUnreadable if no more files can be opened.
 
-        Every line of a value is tried, so that a missing block device (ENODEV) does not cost the others their limits.
+        Every line of a value is tried, so that a missing block device (ENODEV) does not prevent limits of other
+        devices.
         """
         file = self.dialect.file(knob)
         if file is None:

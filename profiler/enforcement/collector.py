@@ -29,7 +29,7 @@ from cotenant.profiler.enforcement.collector_child import CollectorJob
 from cotenant.profiler.settings import ProfilerSettings
 
 ENFORCEMENT_INTERVAL_SECONDS: Final = 60.0
-"""Between two rounds over what node agents told in Events, for the dashboard. An API server keeps Events for an hour:
+"""Time between two rounds that collect node agents' Events for the dashboard. An API server keeps Events for an hour:
 once a minute loses none."""
 
 CHILD: Final = ("-m", "cotenant.profiler.enforcement.collector_child")

@@ -37,7 +37,7 @@ from cotenant.profiler.prometheus.promql import Wording, of_labels, selector
 from cotenant.profiler.settings import PrometheusSettings
 
 TELLING_BYTES: Final = 1 << 20
-"""An answer of this size takes longer on its way than all that varies around it."""
+"""From this size on, an answer's transfer time is longer than all other variations of its time."""
 _COMPRESSING_BYTES_PER_SECOND: Final = 30e6
 """What a server compresses with gzip on one core (`bench.profiler.scan`). That is two thirds of an answer's cost to its
 processor, and worth a tenth of the bytes on a slow network alone."""

@@ -73,7 +73,7 @@ ONE_CORE: Final = Matcher(CORE, "=~", ".*[0-9]")
 ALL_CORES: Final = Matcher(CORE, "!~", ".*[0-9]")
 """Series of all cores together, whatever the label's value, or without the label."""
 ONE_EACH: Final = Matcher(CORE, "!~", "(.*[^0-9])?0*[1-9][0-9]*")
-"""Of all series of a container one: the first core's, or that of all cores, or both where it has both."""
+"""One series per container: that of the first core, or of all cores, or both if the container has both."""
 USUALLY_AT_MOST_SECONDS: Final = 900
 """Longest scrape interval that is not a rare one."""
 SERIES: Final = "\0"

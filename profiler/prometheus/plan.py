@@ -22,9 +22,10 @@ MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000
 """Values per series and answer; Prometheus refuses more than 11,000."""
 ENOUGH_QUERIES: Final = 165
-"""A pull of fewer makes them smaller: the server's memory grows with an answer, and every query costs a journey."""
+"""A pull of fewer queries makes them smaller: the server's memory grows with an answer, each query costs a round
+trip."""
 SMALL_POINTS: Final = 80_000
-"""Values below which no answer is made smaller for the server's sake: a scan an hour later stays a few queries."""
+"""Number of values below which an answer is not made smaller: a scan an hour later needs only a few queries."""
 
 
 @dataclass(frozen=True, slots=True)

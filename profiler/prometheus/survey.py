@@ -54,7 +54,7 @@ DEFAULT_INTERVAL_SECONDS: Final = 60
 """Scrape interval if no sample shows one; Prometheus' own default."""
 _PARTS: Final = 14
 MOMENTS_AT_ONCE: Final = 4
-"""Evaluations in one question: the server holds all series that lived between the first and the last of them."""
+"""Evaluations in one query: the server holds all series that lived between the first and the last of them."""
 LOOKBACK_SECONDS: Final = 300
 """Prometheus' look-back: an evaluation sees no sample that is older. A newest sample older than that is a late one."""
 _QUIET_SECONDS: Final = 1200
@@ -116,7 +116,7 @@ class ServerProfile:
     created_seconds: int | None = None
     """When the cluster's namespace kube-system was created; None where the server does not say."""
     cores: float = 0.0
-    """Series of CPU for each container where there is one for each core, else 0."""
+    """Number of CPU series per container if there is one for each core, else 0."""
     state_seconds: int = 0
     """Longest scrape interval of kube-state-metrics at the surveyed times; 0 if unknown."""
     spans: tuple[RateSpan, ...] = ()
@@ -124,7 +124,7 @@ class ServerProfile:
     scrapes: tuple[ScrapeSpan, ...] = ()
     """Scrape intervals that were found, and of how many series."""
     latest_seconds: int = 0
-    """Scrape interval of the densest series in the last hour that the survey looked at; 0 where it is not known."""
+    """Shortest scrape interval of any series in the last hour that the survey read; 0 if unknown."""
 
     @property
     def swap(self) -> str:

@@ -93,7 +93,7 @@ class RestartLog:
 
     state: RestartState
     changed: set[tuple[int, PodContainerRef]] = field(default_factory=set)
-    """(hour, container) whose counts changed since they were taken."""
+    """(hour, container) of counts that changed since the counts were stored last."""
 
     @classmethod
     def of(cls, state: RestartState) -> Self:

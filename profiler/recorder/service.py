@@ -59,9 +59,10 @@ GRACE_SECONDS: Final = 30.0
 """After the reading that follows a slot's end: kubelets report what they measured some seconds before."""
 POLL_SECONDS: Final = 0.5
 FIRST_ROUNDS: Final = 2
-"""Rounds that follow each other soon: two readings of a counter make a rate, and a first page waits for it."""
+"""First rounds, which follow each other soon: a rate needs two readings of a counter, and the first page needs
+rates."""
 FIRST_SHARE: Final = 0.25
-"""Share of the interval from one of them to the next."""
+"""Share of the interval between two of these first rounds."""
 FIRST_SECONDS: Final = 2.0 * DAY_SECONDS
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ from cotenant.profiler.recorder.gaps import RecordingGap
 from cotenant.recommender.settings import CotenantSettings
 
 STORED_SECONDS: Final = 2 * FIVE_MINUTES_SECONDS
-"""The sample that ends a length is a slot's: it has to pass, and is stored within another one."""
+"""Delay of results: the slot with the last sample must end, and it is stored within one more slot."""
 
 
 @dataclass(frozen=True, slots=True)

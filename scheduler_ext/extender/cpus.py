@@ -38,11 +38,11 @@ from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.frame import FreeCpus
 
 BIND_POLICY: Final = "FullPCPUs"
-"""How CPUs lie on cores where neither pod nor node says it. Default of Koordinator's NodeNUMAResource
-(defaultCPUBindPolicy); pods and nodes still say their own."""
+"""Placement of CPUs on cores if neither pod nor node sets one. Default of Koordinator's NodeNUMAResource
+(defaultCPUBindPolicy); pods and nodes may set their own."""
 NUMA_STRATEGY: Final = "LeastAllocated"
-"""Which NUMA node is filled first where the node does not say. Default of Koordinator's NodeNUMAResource
-(scoringStrategy); nodes still say their own."""
+"""The NUMA node that is filled first if the node does not set it. Default of Koordinator's NodeNUMAResource
+(scoringStrategy); nodes may set their own."""
 
 _REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPUS}
 

@@ -215,8 +215,8 @@ def estimate_of(
 ) -> Pair:
     """Return the usage that LoadAware expects of a pod; `factors` are in percent, 0 counts as no usage.
 
-    That usage is the larger of request and limit x factor %, at most the limit. A pod without requests and limits
-    counts with Koordinator's defaults. Rounding is that of upstream's Go code.
+    That usage is the larger of request and limit, times the factor, at most the limit. A pod without requests and
+    limits counts with Koordinator's defaults. Rounding is that of upstream's Go code.
     """
     amounts, band = [0.0, 0.0], _BANDS.get(priority)
     is_plain = priority in (PriorityClass.PROD, PriorityClass.NONE)

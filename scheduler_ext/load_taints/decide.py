@@ -57,8 +57,8 @@ class LoadTaintArgs:
     avoid_from: float = 60.0
     """Load from which a node gets PreferNoSchedule, the busiest first, up to `avoided_share` of the nodes."""
     leave: float = 8.0
-    """A taint goes when the node is so far below what it was set for; a node in the place of another is so much busier.
-    Hysteresis above the noise of one NodeMetric to the next."""
+    """A taint is removed once the load is this much below the level at which it was set, and moves to another node only
+    if that is this much busier. Hysteresis above the noise of one NodeMetric to the next."""
 
 
 @dataclass(frozen=True, slots=True)

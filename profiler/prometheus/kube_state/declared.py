@@ -43,7 +43,7 @@ DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED, *CREATED)
 """Metrics that are read at the snapshot's time for this module alone."""
 
 BLIND: Final = "no access to the Kubernetes API, and kube-state-metrics"
-"""Words of each note on something that the Kubernetes API tells, and that kube-state-metrics does not."""
+"""Words in each note about a fact that the Kubernetes API has and kube-state-metrics does not export."""
 _OURS: Final = "annotation_cotenant_dev_"
 _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 _NODE_LABELS: Final = {

@@ -26,7 +26,7 @@ LINKS: Final[Mapping[str, tuple[str, str]]] = {
 """Kind that has owners -> the metric that names them, and the label with its own name."""
 TEMPLATE_HASH: Final = "label_pod_template_hash"
 DEPLOYMENT_CONFIG: Final = "label_deploymentconfig"
-"""Labels of pods as kube-state-metrics writes them, where it is told to."""
+"""Labels of pods as kube-state-metrics writes them, if it is configured to export them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ CREATED: Final = "kube_pod_created"
 COMPLETED: Final = "kube_pod_completion_time"
 QOS: Final = "kube_pod_status_qos_class"
 ONE_OF_MANY: Final = (PHASE, REASON, QOS)
-"""Metrics with a series for each thing that could be so; the one that is so has the value 1."""
+"""Metrics with a series for each possible state of an object; the series of its present state has the value 1."""
 _LOST: Final = "NodeLost"
 """The one reason that does not say that the pod has ended: its node is silent."""
 _ORDER: Final = (PodPhase.UNKNOWN, PodPhase.PENDING, PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED)

@@ -16,13 +16,13 @@ from cotenant.profiler.prometheus.promql import Matcher
 State = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 
 METRICS: Final = ("apiserver_resource_objects", "apiserver_storage_objects", "etcd_object_counts")
-"""Since Kubernetes 1.34, since 1.21 and before; each has the label `resource`, and -1 where counting failed."""
+"""Metric since Kubernetes 1.34, since 1.21, and before; each has the label `resource`, and -1 if counting failed."""
 LIMIT_RANGES: Final = "limitranges"
 AUTOSCALERS: Final = "horizontalpodautoscalers"
 OF_KINDS: Final = Matcher("resource", "=~", f"({LIMIT_RANGES}|{AUTOSCALERS})(\\..*)?")
-"""The series that count; those of groups other than the core have the group behind a dot in older servers."""
+"""The series of the required kinds; in older servers kinds outside the core have their group behind a dot."""
 CREATED: Final = {LIMIT_RANGES: "kube_limitrange_created", AUTOSCALERS: "kube_horizontalpodautoscaler_created"}
-"""Kind -> the metric of kube-state-metrics that tells when each was created: one series for each object."""
+"""Kind -> the metric of kube-state-metrics with the creation time: one series for each object."""
 _NAMES: Final = {LIMIT_RANGES: "limitrange", AUTOSCALERS: "horizontalpodautoscaler"}
 _BOUNDS: Final = "kube_limitrange"
 _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}

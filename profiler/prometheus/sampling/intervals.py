@@ -36,9 +36,9 @@ USUAL_INTERVALS: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600
 COUNTED_SECONDS: Final = HOUR_SECONDS - 1
 SAMPLES_LABEL: Final = "cotenant_samples"
 HOURS_AT_ONCE_SECONDS: Final = 2 * DAY_SECONDS
-"""Time of the evaluations in one question: the server holds all series that lived between the first and the last."""
+"""Time span of the evaluations in one query: the server holds all series that lived between the first and the last."""
 SLOW_AT_ONCE_SECONDS: Final = DAY_SECONDS
-"""Less, because it holds what it found in every stretch as well."""
+"""Time span of a query for slow series; shorter, because the server also holds the result of every stretch."""
 _REACH_SECONDS: Final = 1000
 """A series that is scraped every 900 s has a sample in any stretch of this length."""
 _WINDOW_STEP_SECONDS: Final = 870
@@ -48,7 +48,7 @@ _LEAST_WINDOWS: Final = 4
 _SEEN: Final = 1_000_000
 """What each window with a sample adds to the number of samples, which stays far below: one number tells both."""
 RARE_INTERVALS: Final = (1200, 1800, 2700, 3600)
-"""Above a quarter of an hour, where the next longer one counts: its windows hold the samples of shorter ones too."""
+"""Above a quarter of an hour the next longer interval counts: its windows contain the samples of shorter ones too."""
 _STRETCH_SECONDS: Final = 305
 _STRETCHES: Final = 12
 """So many stretches are an hour and a minute: who is scraped once an hour, not quite to the second, is in one of them.

@@ -18,8 +18,8 @@ from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 BREAKER_FRACTION: Final = 0.5
-"""When a larger share of the reporting nodes is expired, it is the reporting that is broken: the load rules are off
-until it is back. When half of the nodes stop reporting it is the reporting that broke, not the nodes."""
+"""If more than this share of the reporting nodes is expired, the load rules are off until reports return. When half of
+the nodes stop reporting it is the reporting that broke, not the nodes."""
 
 _RECLAIMED: Final = {
     SnapshotColumn.USED_CPU: SnapshotColumn.RECLAIMED_CPU,

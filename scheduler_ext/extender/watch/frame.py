@@ -51,8 +51,8 @@ class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
     `closed` says why it offers none: its "topology" is unreadable, the "kubelet" assigns CPUs, or "". `free` are the
     free CPUs, `whole` those on entirely free cores, `cores` the cores with a free CPU, and `sizes` the CPUs of the
     empty machine. CPUs on full cores are assigned in multiples of `step`. `bind`, `numa` and `strategy` are what the
-    node's labels require, or "". `amplified` are the CPUs left beside other requests, None if allocatable is not
-    amplified.
+    node's labels require, or "". If allocatable is amplified, `amplified` is the number of CPUs that pods' requests
+    leave, else None.
     """
 
     closed: str = ""

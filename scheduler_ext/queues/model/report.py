@@ -19,7 +19,7 @@ class GangState(StrEnum):
     QUEUED = "Queued"
     """It could be placed, but another gang is ahead, or it backs off after a failed attempt."""
     NO_CAPACITY = "NoRoom"
-    """It does not fit now, or not even on empty nodes; the reason says which and what is short."""
+    """It does not fit now, or not even on empty nodes; the reason says which of these, and what is short."""
     PLACING = "Placing"
     """Its capacity is being reserved member by member; none of its pods runs yet."""
     SCHEDULING = "Scheduling"

@@ -9,8 +9,8 @@ from typing import Final
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 LEAST_CHURN: Final = 10
-"""...or so many pods, where the share is less. Lets small clusters move anything at all: one percent of few pods is
-none."""
+"""Number of pods that may move even if the share of all pods is less. Lets small clusters move anything at all: one
+percent of few pods is none."""
 
 
 @dataclass(frozen=True, slots=True)
