@@ -104,7 +104,7 @@ def cap(schedulable: int, share: float) -> int:
 
 
 def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> LoadTaintPlan:
-    """Return the effect that each node's taint should have now; decided again after all writes, it is the same."""
+    """Return the effect that each node's taint should have now; after all writes, a second decision is the same."""
     effects = np.zeros(len(loads.names), dtype=np.int8)
     if loads.broken:
         return LoadTaintPlan(effects, np.zeros(len(loads.names), dtype=np.bool_))

@@ -57,7 +57,7 @@ class Sample:
 def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sample]) -> tuple[Sample, ...]:
     """Return the samples of the policy's window, including this tick's if it is measured.
 
-    The limit in a sample is what best effort can use now, or with evictByAllocatable the node's batch-cpu.
+    A sample's limit is what best effort can use now, or with evictByAllocatable the node's batch-cpu.
     """
     span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
     recent = [s for s in before if 0 <= observation.at_seconds - s.at_seconds < span]
