@@ -29,8 +29,8 @@ BUSIEST_NAME: Final = "busiest 2 h"
 """The two hours in which the peak is most likely: a time, and how far their mean (p50) is above that of the day."""
 HIGHEST_HALF_HOUR_NAME: Final = "highest half hour"
 HIGHEST_HALF_HOUR_MEANING: Final = (
-    "Highest half-hour mean of the next 24 hours in the forecast by which moves are decided: the sum of the medians "
-    "of the node's pods, or the node's p95 if workloads have no forecast."
+    "Highest half-hour mean of the next 24 hours, which is compared with the thresholds for moves: the sum of the "
+    "medians of the node's pods, or the node's p95 if workloads have no forecast."
 )
 HIGHEST_HALF_HOUR_P95_NAME: Final = "highest half hour (p95)"
 """What the extender and load taints compare thresholds with: of the whole node, on the 0.95 path of its forecast."""

@@ -29,8 +29,7 @@ _OPTIONS: Final = re.compile(r"OPTS|OPTIONS|FLAGS|ARGS|JAVA|JVM|JDK|HEAP", re.AS
 def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]]:
     """Return {JSON pointer in the container: (present text, text with the new heap)} of all texts that change.
 
-    Raise UsageError if the template sets no maximum heap or several different ones, or if a ConfigMap or Secret may set
-    it.
+    Raise UsageError if the template sets no or several maximum heaps, or if a ConfigMap or Secret may set it.
     """
     runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
     flag = runtime.flag if runtime else "heap"
