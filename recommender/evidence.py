@@ -66,7 +66,7 @@ class Evidence:
     coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
     """(n,) of each resource with a portrait: `base.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
     gaps: Mapping[Resource, Mapping[ContainerRef, PodGap]] = attribute(default_factory=dict)
-    """Of each measured container: the longest time for which a pod of it lived unseen while some node reported."""
+    """Of each measured container, the longest time without a sample of a living pod while some node reported."""
     unshown: UnshownUse | None = None
     siblings: Siblings = attribute(default_factory=dict)
 

@@ -299,7 +299,7 @@ class Analysis(WorkloadResults):
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
     """The highest usage of these pods in the next 24 hours, at the risk of the settings."""
     peak_forecasts: Mapping[Resource, Mapping[str, PeakForecast]]
-    """By node: that peak at the first risk, with everything that batch amounts depend on, as the manager gets it."""
+    """By node: the peak at the first risk and the other terms of batch amounts, as the manager receives them."""
     node_maxima: Mapping[Resource, NodeMaxima]
     """The maxima on which peaks are calibrated, also of days before the window; the next analysis continues them."""
     cluster_forecasts: Mapping[MeasuredResource, Forecasts[ClusterRef]]
@@ -322,7 +322,7 @@ class Analysis(WorkloadResults):
     division: Division = field(default_factory=Division)
     """The division of workloads into shards; the next analysis keeps it, because models were learned by shard."""
     worst_days: Mapping[Resource, WorstDay] = field(default_factory=dict)
-    """Of the tested decisions, the 24 hours in which the most nodes exceeded their peaks."""
+    """The 24 hours of the tested decisions in which the most nodes exceeded their peaks."""
     learned_seconds: int | None = None
     """End of the history from which the oldest model in use was learned; None if no series could be tested."""
 

@@ -33,7 +33,7 @@ class Front:
     by_proxy: bool = False
     query: str = field(default="", repr=False)
     peer: str = ""
-    """Address of the browser: the connection's own, or what a trusted proxy says."""
+    """IP address of the browser: that of the connection, or the one that a trusted proxy reports."""
     listener: str = ""
     """Address of this machine to which the connection came."""
 

@@ -69,13 +69,13 @@ class Visit:
     person: Person | None = None
     bearer: bool = False
     request: str = ""
-    """Id of the request: of the proxy's own where one is trusted."""
+    """Id of the request: the one that a trusted proxy sent, else a new one."""
 
     repeated: frozenset[str] = frozenset()
-    """Headers that came more than once."""
+    """Names of the headers that the request has more than once."""
 
     launch: Proof = Proof.NOT_NEEDED
-    """How it shows that it comes from who started the dashboard, where nobody logs in."""
+    """The proof, if nobody logs in, that the request comes from the person who started the dashboard."""
 
     @property
     def source(self) -> str:

@@ -295,7 +295,7 @@ class Pods:
     median: Floats
     quantile: float
     reserve_at_seconds: float = 0.0
-    """Start less lead; 0 where no plan says."""
+    """Unix time at which capacity is to be reserved, the start less the lead; 0 without a plan."""
 
 
 def pods(plan_pods: Pods) -> Chart:

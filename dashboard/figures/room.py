@@ -45,7 +45,7 @@ class CapacitySeries:
     mid_past: Floats
     mid_likely: Floats
     now: float = math.nan
-    """What batch pods may take now, which the range from now on contains; NaN = not known."""
+    """The amount that batch pods may take now; NaN = not known. The range of the coming hours includes it."""
 
 
 def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:

@@ -43,18 +43,18 @@ class Line:
     ahead: Sequence[int] = ()
     quantiles: Mapping[str, Floats] = field(default_factory=dict)
     fine_95: Floats = field(default_factory=lambda: np.empty(0))
-    """0.95 quantile of the 5-minute values of the day from `ahead` on; `quantiles` are of half hours."""
+    """0.95 quantile of the 5-minute values of the forecast day; `quantiles` are those of half hours."""
     limit: float | None = None
     proposed: float | None = None
-    """Request after the recommendation, of the pods of now."""
+    """The proposed request of all pods that run now."""
     proposed_past: Floats = field(default_factory=lambda: np.empty(0))
-    """The same of the pods of each hour in `times`; empty where they are not known."""
+    """The proposed request of the pods that ran in each hour of `times`; empty if their number is unknown."""
     events: Sequence[tuple[int, str]] = ()
-    """(Unix seconds, kind)."""
+    """Events to mark on the chart: (Unix seconds, kind)."""
     peak: float | None = None
-    """The peak of `cotenant.base.usage.peak`; None where none is known."""
+    """The forecast peak as defined by `cotenant.base.usage.peak`; None if it is not known."""
     window: tuple[int, int] | None = None
-    """The highest peak window, Unix seconds."""
+    """(start, end) of the highest peak window, Unix seconds."""
 
     def recent(self, back_seconds: float) -> Line:
         """Return a copy of the line with only the last `back_seconds` of its past."""

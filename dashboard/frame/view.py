@@ -54,7 +54,7 @@ class DashboardContext:
     patch: Callable[..., str] = lambda *_given: ""
     """A command that applies recommendations of one workload, as text to copy; empty when there is nothing to apply."""
     manifest: Callable[..., str] = lambda *_given: ""
-    """The same as YAML."""
+    """A patch that applies recommendations of one workload, as YAML; empty if there is nothing to apply."""
     prices: PriceSettings = field(default_factory=PriceSettings)
     """What a core and a GiB cost."""
     current_user: Callable[[], Person] = lambda: Person("")
@@ -80,13 +80,13 @@ class DashboardContext:
     actions: ActionSettings = field(default_factory=ActionSettings)
     """Settings of the change service, such as the soak time and the largest batch."""
     steps: Callable[[Sequence[Recommendation], float], Sequence[NextStep]] = lambda _recommendations, _now_seconds: ()
-    """Every step of cuts that take several, the first one at the time given (Unix seconds)."""
+    """Returns all steps of cuts that take several steps; the first one starts at the given Unix time."""
     clusters: Mapping[str, str] = field(default_factory=dict)
-    """Where the top bar leads to beside this cluster, address by label; empty: there is only one."""
+    """Other clusters in the switch of the top bar: address by label; empty if there is only one cluster."""
     steering: Steering | None = None
     """The clock of a demo, which can be moved ahead; None: real time."""
     computes_size: Callable[[], bool] = lambda: False
-    """Whether the question which nodes could leave is being answered, as a demo asks it at its start."""
+    """Returns whether the computation of which nodes could leave is running, as at the start of a demo."""
     replay: ReplayJob | None = None
     """The replay of a demo's history that runs in the background; None: a command makes it."""
 
@@ -118,9 +118,9 @@ class Obeyed:
     namespace: str = ""
     time_range: str = ""
     forecast: bool = False
-    """Whether it draws a forecast, which `range=next` shows alone."""
+    """True if the page draws a forecast; `range=next` then shows only the forecast."""
     spans: bool = True
-    """Whether it reads `since` and `until`: it narrows by them, or its list refuses them."""
+    """True if the page reads `since` and `until`: it filters by them, or its list reports them as invalid."""
 
 
 class Place(StrEnum):
@@ -154,18 +154,18 @@ class Page:
     title: str
     letter: str
     render: Callable[[View, str], Component]
-    """From the view and the URL's query string."""
+    """Draws the page from the view and the URL's query string."""
     register: Callable[[Dash, View], None]
     below: Callable[[View, tuple[str, ...], str], Component] | None = None
-    """An address below the page's: from the view, the unescaped parts after `path`, and the query string."""
+    """Draws an address below `path` from the view, the unescaped parts after `path`, and the query string."""
     place: Place = Place.EXPLORE
-    """Where the navigation lists it."""
+    """The section of the navigation that lists the page."""
     parent: str = ""
     """Path of the page that is marked in the navigation in this one's place; such a page is not listed itself."""
     installed: Callable[[View], bool] = everywhere
-    """Whether what it shows is switched on here; if not, the navigation names it in one line with `switch_on`."""
+    """Returns whether the page's feature is enabled; if not, the navigation shows `switch_on` beside its name."""
     switch_on: str = ACT
-    """The command that switches it on."""
+    """The command that enables the page's feature."""
     obeyed: Obeyed = Obeyed()
     obeyed_below: Obeyed | None = None
-    """The same of the addresses below; None: as the page itself."""
+    """What `obeyed` is for addresses below the page; None: the same as for the page."""

@@ -31,7 +31,7 @@ class Question:
     answer: Any
     path: str
     query: str = ""
-    """Of the rows that the answer speaks of."""
+    """Query string that selects the rows that the answer is about."""
 
 
 def questions(page: OverviewPage) -> list[Question]:

@@ -37,9 +37,9 @@ class OverviewPage:
     search: str
     snapshot: Snapshot
     overview: Overview
-    """Whose counts and sums are of the chosen namespaces; nodes, capacity and curves are of the whole cluster."""
+    """Counts and sums are of the chosen namespaces; nodes, capacity and curves are of the whole cluster."""
     query: Query
-    """The chosen namespaces, for any table that has a column of them."""
+    """The filter on the chosen namespaces, for any table that has a column `namespace`."""
 
     def href(self, page: str, query: str = "") -> str:
         """Return the address of another page with the same choices; a namespace in `query` replaces the chosen ones."""

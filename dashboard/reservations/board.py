@@ -115,7 +115,7 @@ class BoardPlans:
     left_out: str = ""
     """The plans of the cluster that cannot be read, and why; else ""."""
     filtered_out_count: int = 0
-    """Of plans, by the address's filters."""
+    """Number of plans that the filters in the URL leave out."""
 
 
 def plans_of_service(view: View, search: str = "") -> BoardPlans:

@@ -105,7 +105,7 @@ class Snapshot:
     gathering: Gathering | None = None
     """The last collection of node agents' actions; its revision changes with ENFORCEMENT, `version` does not."""
     unmarked_version: str = ""
-    """The version before the ledger's marks; "" where nothing is marked."""
+    """The version of the results without the ledger's marks; "" if no row is marked."""
 
     @property
     def results_version(self) -> str:

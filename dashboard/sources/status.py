@@ -41,7 +41,7 @@ class Status:
     cluster: str
     jobs: list[UpkeepJob]
     pulls: list[QualityRecord]
-    """Newest first."""
+    """The last pulls of the metrics source, the newest first."""
     lost_days: list[tuple[str, int, str]]
     """(signal, start of the UTC day, file that was set aside)."""
     settings_digest: str
@@ -51,7 +51,7 @@ class Status:
     versions: dict[str, str]
     permissions: str = ""
     recording: list[str] = field(default_factory=list)
-    """What a recorder says of itself, a sentence each; empty without one."""
+    """Sentences about the recorder's state; empty without a recorder."""
     sentences: dict[str, str] = field(default_factory=lambda: {d.value: s for d, s in DEFECT_SENTENCES.items()})
 
 

@@ -38,7 +38,7 @@ class Subject:
     kind: str
     name: str
     resource: str = ""
-    """Empty for both resources."""
+    """The resource to show; "" means CPU and memory."""
 
     @property
     def where(self) -> dict[str, str]:

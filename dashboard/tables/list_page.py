@@ -63,36 +63,36 @@ class Listing:
     noun: str
     shown: tuple[str, ...]
     facets: tuple[tuple[str, str], ...]
-    """(filter key, title)."""
+    """The filters to offer, each as (filter key, title)."""
     order: str
-    """The sort of a fresh page, in the grammar of the URL; commas between several columns."""
+    """The default order, in the grammar of the URL's `sort`; commas separate several columns."""
     opens: str = ""
     """What a click on a row opens: an address below the base, or "?open=..." for a panel; {column}: the row's value."""
     totals: Callable[[Snapshot, Query, str], Sequence[Component]] = lambda _snapshot, _query, _currency: ()
     widths: Mapping[str, int] = field(default_factory=dict)
-    """Pixels of columns by name, where they are not the usual ones."""
+    """Widths in pixels by column name, for columns without the default width."""
     shape: Callable[[Sequence[dict[str, Any]]], None] = lambda _definitions: None
-    """Last touches on the column definitions."""
+    """Changes the finished column definitions of the grid in place."""
     patches: bool = False
-    """Whether its rows can be exported as YAML that applies them."""
+    """True if the rows can be exported as YAML that applies them."""
     news: str = "version"
-    """Id of the store whose change means that there are other rows."""
+    """Id of the page store whose change means that the rows have changed."""
     alone: bool = False
-    """Whether it is shown though nothing was analysed yet."""
+    """True if the list is shown even before the first analysis."""
     nothing: Callable[[View], Component | None] = lambda _view: None
-    """Why there are no rows at all; None: the usual words."""
+    """Returns why the list has no rows at all; None: the default text."""
     hidden: str = ""
-    """A condition that holds unless the URL says another of its key; only of tables that have its column."""
+    """A filter that applies unless the URL has one with the same key; only for tables with that column."""
     revealed: tuple[str, ...] = ()
-    """Columns that come into sight when the URL says another."""
+    """Columns that are shown only if the URL replaces the filter `hidden`."""
     subject: tuple[str, ...] = ()
-    """Column of the name, then those of its places: one column of two lines."""
+    """The column of the name, then those below it (such as the namespace): drawn as one column with two lines."""
     pinned: tuple[str, ...] = ()
-    """Columns that stay in sight while the others scroll, where the window is wide enough; the first of `shown`."""
+    """The first of the `shown` columns: in a wide window they stay visible while the others scroll."""
     bar: Callable[[], Sequence[Component]] = tuple
-    """What stands below the grid, always as high, so that no row moves while rows are ticked."""
+    """Components below the grid; their height is fixed, so that no row moves while rows are selected."""
     tabs: tuple[ListTab, ...] = ()
-    """Lists that this one is divided into, which links above the tools lead to; commas between several values."""
+    """The lists that this one is divided into, with links above the tools; commas separate several values."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
         """Return the query in the URL, in the list's own order unless the URL sets another order."""

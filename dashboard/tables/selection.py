@@ -42,7 +42,7 @@ class Selection:
     rows: tuple[str, ...] = ()
     everything: bool = False
     choice: int = 0
-    """The browser's number of this choice: what is drawn for it carries the number."""
+    """The browser's number of this selection; everything that is drawn for the selection has this number."""
 
     def __bool__(self) -> bool:
         return self.everything or bool(self.rows)

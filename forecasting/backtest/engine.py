@@ -31,10 +31,10 @@ class EngineContender:
     settings: ForecastingSettings = field(default_factory=ForecastingSettings)
     name: str = ENGINE
     members: Sequence[Forecaster] | None = None
-    """None = the built-in ones and the settings' plug-ins."""
+    """The forecast models; None = the built-in models and the settings' plug-ins."""
 
     learned_hours: float = 0.0
-    """Age of the back-tests that it rests on, as in a scan that goes on with those of an earlier one."""
+    """Age of the back-tests that the forecast uses, as in a scan that reuses those of an earlier scan."""
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """Return the forecast that the product would serve; raise ValueError for an unsupported step or horizon."""

@@ -66,7 +66,7 @@ class NodeExplained:
     metric_age_seconds: float | None
     degrade_seconds: int
     layers: tuple[str, ...]
-    """Names of the layers that said something, lowest first."""
+    """Names of the configuration layers that set a value, in rising order of precedence."""
     amounts: tuple[AmountExplained, ...]
     notes: tuple[str, ...] = ()
 

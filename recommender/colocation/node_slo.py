@@ -76,7 +76,7 @@ class NodeSloObject(msgspec.Struct):
     metadata: NodeSloMeta
     spec: msgspec.Raw = _EMPTY
     later_writers: tuple[str, ...] = ()
-    """Of the spec; derived, not on the wire."""
+    """Field managers that wrote the spec after cotenant; derived, not a field of the object."""
 
     def __post_init__(self) -> None:
         """Copy the spec and drop the managedFields, so that the API's whole response can be freed."""

@@ -46,7 +46,7 @@ class Published:
     allocatable: Floats
     wanted: Floats
     original: Floats
-    """Before what other schedulers took."""
+    """The wanted amounts before the amounts that other schedulers took are subtracted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

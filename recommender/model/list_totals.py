@@ -78,9 +78,9 @@ class Unassessed:
     """Three counts of containers: without a severity, without a known memory usage or request, and all."""
 
     severity: int
-    """Number of those with too little evidence for a severity."""
+    """Number of containers with too little evidence for a severity."""
     memory: int
-    """Number of those whose memory use, or request, is not known."""
+    """Number of containers whose memory usage or request is not known."""
     containers: int
     """Number of all containers of the query."""
 

@@ -201,23 +201,23 @@ class Recommendation:
     monthly_saving: float | None = None
     """Money a month over all replicas in the price sheet's currency; negative when it costs more."""
     monthly_savings: Mapping[Resource, float] = attribute(default_factory=dict)
-    """The same by resource; they sum up to `monthly_saving`."""
+    """The parts of `monthly_saving` by resource."""
     pods: float | None = None
-    """Pods that are paid for: those that run now, of jobs the mean number of the days looked at; None = `replicas`."""
+    """Number of pods that are paid for: running pods, for a job their mean in the history; None = `replicas`."""
     waste: Waste = Waste.NONE
-    """Of the resource that wastes most."""
+    """The waste level of the resource with the larger waste."""
     present_limits: Mapping[Resource, int] = attribute(default_factory=dict)
-    """Limits of the template, which the API server takes for a request that is not set."""
+    """Limits of the template; the API server sets a missing request to the limit."""
     running: Mapping[Resource, RunningSum] = attribute(default_factory=dict)
-    """Requests of the pods that run, where they are not the present amount in each of them."""
+    """Requests of the running pods, by resource, if they differ from the present value in some pods."""
     pod_floor: Mapping[Resource, int] = attribute(default_factory=dict)
-    """Below these amounts the request frees nothing: the pod asks for as much at another time (init containers)."""
+    """Lowering the request below these amounts frees nothing, because init containers request as much."""
     heap: HeapProposal | None = None
-    """Of the runtime inside, where it moves; the memory values hold only together with it."""
+    """The new maximum heap of the language runtime, if it changes; memory values are valid only together with it."""
     gpu: GpuShareProposal | None = None
-    """A share of a GPU, in a recommendation about that alone: no strategy proposes it, a person asks for it."""
+    """The GPU share in a recommendation for GPUs only, which a person requests and no strategy proposes."""
     role: ContainerRole = ContainerRole.MAIN
-    """Which list of the template the container stands in, if in any."""
+    """The list of the template that has the container, if any has."""
 
     def value(self, resource: Resource, which: Field) -> Value | None:
         """Return the proposal for one field; None if the strategy does not mention the field."""

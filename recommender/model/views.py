@@ -427,7 +427,7 @@ class BandSeries:
     """Past and forecast totals and lendable amounts of one resource, in its unit, NaN if missing, on two time grids."""
 
     times: list[int]
-    """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""
+    """Hours of the history, for the hourly means in `usage` and `request`; `ahead` are times of the forecast."""
     usage: list[float]
     request: list[float]
     allocatable: float
@@ -437,17 +437,17 @@ class BandSeries:
     mid_now: float
     """Sums over the nodes of RECLAIMABLE's amounts; NaN where no node's amount is known."""
     batch: list[float] = field(default_factory=list)
-    """What batch pods could have taken at the end of each hour of `times`, the last one now, all nodes together."""
+    """The sum over nodes of what batch pods could have used at the end of each hour of `times`; the last is now."""
     mid: list[float] = field(default_factory=list)
-    """The same of mid pods."""
+    """The same sum as `batch`, for mid pods."""
     batch_ahead: Mapping[str, list[float]] = field(default_factory=dict)
-    """What batch pods can take in each half hour of `ahead`, by LIKELY and SURE; at SURE a sum of every node's value."""
+    """What batch pods can use in each half hour of `ahead`, by LIKELY and SURE (the sum of every node's value)."""
     mid_ahead: Mapping[str, list[float]] = field(default_factory=dict)
-    """The same of mid pods."""
+    """The same amounts as `batch_ahead`, for mid pods."""
     lending_nodes: int = 0
-    """Nodes whose amount for batch is known now, 0 included."""
+    """Number of nodes whose present amount for batch is known, even if it is 0."""
     peak: int | None = None
-    """The peak of `cotenant.base.usage.peak`; None where it is not known."""
+    """The forecast peak as defined by `cotenant.base.usage.peak`; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,7 +483,7 @@ class Overview(ClusterFigures):
     source: str
     demo: bool
     time_seconds: int
-    """Moment of the newest sample."""
+    """Unix time of the newest sample."""
     window_days: float
     scrape_interval_seconds: float
     containers: int
@@ -499,7 +499,7 @@ class Overview(ClusterFigures):
     """How many CPU or memory request values carry each reason code."""
     saving_cpu_millicores: int
     saving_memory_bytes: int
-    """The same as `savings.all_steps.frees`: raised requests are not deducted."""
+    """Memory as in `savings.all_steps.frees`: raised requests are not deducted."""
     worth_the_effort: int
     """Fewest recommendations that together give 70 % of the CPU saving."""
     strategy: str
@@ -507,17 +507,17 @@ class Overview(ClusterFigures):
     coverage: float
     notes: list[str] = field(default_factory=list)
     learned_seconds: int | None = None
-    """End of the history whose back-tests the forecasts rest on; None where no series could be tested."""
+    """End of the history of the back-tests that the forecasts use; None if no series could be tested."""
     kept_recommendations: int | None = 0
-    """Recommendations of an earlier analysis that still hold; None: not told, for they may be of any namespace."""
+    """Number of recommendations kept from an earlier analysis; None if hidden, as they may be of any namespace."""
     kept_seconds: int | None = None
-    """End of the history that the oldest of them rests on."""
+    """End of the history behind the oldest of the kept recommendations."""
     savings: PlannedSavings | None = None
     """What recommendations free and raise, now and after all steps; None where it is not known."""
     worst_days: Mapping[str, WorstDay] = field(default_factory=dict)
-    """By resource: the 24 hours in which most nodes passed their peaks."""
+    """By resource: the 24 hours in which the most nodes exceeded their peaks."""
     worst_day_sentences: list[str] = field(default_factory=list)
-    """The same in words, one sentence a resource."""
+    """`worst_days` as text, one sentence for each resource."""
 
     @property
     def recommendations_count(self) -> int:

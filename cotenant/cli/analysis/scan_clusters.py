@@ -35,7 +35,7 @@ class ScanJob:
 
     settings: Settings
     cluster: str | None
-    """Name in the store; None: the kubeconfig's, or of what is stored the only one's."""
+    """The cluster's name in the store; None: that of the kubeconfig, or the only stored cluster."""
     offline: bool
     reaches_cluster: bool
     """Whether the kubeconfig's context is known to be this cluster's."""

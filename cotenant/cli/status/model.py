@@ -86,9 +86,9 @@ class AtRisk:
     above_memory_request: int
     critical_findings: int
     unassessed: int
-    """Containers with too little evidence for a severity: in neither list."""
+    """Number of containers with too little evidence for a severity; they are in neither list."""
     memory_unknown: int
-    """Containers whose memory use, or request, is not known: not counted as above it."""
+    """Number of containers whose memory usage or request is unknown; they do not count as above their request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class ClusterStatus(ClusterFigures):
     waiting: Waiting
     saved: Saved
     cluster_unknown: str = ""
-    """Why components and plans are not known; "" where the API server said them."""
+    """Why components and plans are not known; "" if the API server returned them."""
     plans_unknown: str = ""
-    """Why plans alone are not known."""
+    """Why plans are not known although components are; else ""."""
     plans_left_out: str = ""
     """The plans that are not counted because they cannot be read, and why."""
     notes: tuple[str, ...] = ()

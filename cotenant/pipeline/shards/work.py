@@ -72,7 +72,7 @@ class ShardTask:
     """History of the shard without usage, which its worker reads from the store."""
     server: ServerQuantiles | None = field(repr=False, default=None)
     before: Before = field(repr=False, default_factory=Before)
-    """Earlier results of its containers, as far as the analysis before knew them."""
+    """What the previous analysis knew about the shard's containers."""
     failed: frozenset[WorkloadRef] = frozenset()
     """Workloads of the shard that cannot be analysed: the inventory has only their names."""
 

@@ -41,7 +41,7 @@ class LendableLines:
     now: Mapping[Band, Floats]
     past: Mapping[Band, Floats]
     past_reasons: Mapping[Band, tuple[Reason, ...]]
-    """Per node why some of its past is not known; ok where all is."""
+    """For each node, why some of its past amounts are unknown; OK if all are known."""
     ahead: Mapping[tuple[Band, str], Floats]
     capacity: Floats
     reported: npt.NDArray[np.bool_]

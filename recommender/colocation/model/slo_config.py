@@ -59,7 +59,7 @@ class SloConfigFinding:
     deviation: Deviation
     fix: str
     kept: bool = False
-    """The key's last good value is in force instead."""
+    """True if the key's last valid value is used instead."""
 
     @property
     def fatal(self) -> bool:

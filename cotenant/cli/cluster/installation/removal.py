@@ -76,7 +76,7 @@ class Removal:
     ours: OurWrites = EVERYTHING
     """The writes that restore values."""
     by_rule: bool = False
-    """An admission rule refused it, which may be one of ours that is removed."""
+    """True if an admission rule refused the removal; that rule may be one of ours, which is removed too."""
 
     def row(self) -> dict[str, str]:
         """Return the removal as the cells of a row of the table `plan.STEPS`."""
