@@ -13,8 +13,8 @@ one, or if the kernel lacks the file. Source of formulas: Koordinator's koordlet
 Two rules are our additions. First, memory.high is never below max(request, usage * 1.05): a container that needs more
 than memory.high runs extremely slowly, and nobody can enter or end it. If a container is throttled nevertheless in two
 successive ticks (its `high_events` rise while the memory in use reaches memory.high), the limit is lifted for a while
-and reported, because the kernel does not kill such a container. Second, the tiers do not get memory.oom.group as in
-koordlet, because then one container out of memory would end every pod of its tier.
+and reported, because the kernel does not kill such a container. Second, unlike in koordlet the tiers do not get
+memory.oom.group, because one container out of memory would then end every pod of its tier.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ def best_row_indices(
     """Return the indices, ascending, of the rows that filter returns; all `rows` have passed the rules.
 
     If the pod has its own preferences among nodes or load rules are off, all rows are returned, else the best by load.
-    For replicas, the best of every zone are kept, so that the scheduler can still spread them. Nodes without a report
-    are kept.
+    Of replicas, the best rows of every zone are kept, so that the scheduler can still spread them; so are nodes without
+    a report.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off

@@ -224,10 +224,9 @@ def expected_end(
 ) -> float | None:
     """Return the Unix time at which a pod is likely to end; None if unknown, as with fewer than LEAST_RUNS runs.
 
-    The expected run time is the median of those runs that lasted longer than the pod has run so far (the conditional
-    median of its residual life), at most the deadline. `runs_seconds` are durations of ended pods, ascending;
-    `deadline_seconds` is activeDeadlineSeconds, from the start. If a pod runs long after its deadline, its end is
-    unknown.
+    The expected run time is the median of the runs that lasted longer than the pod so far (the conditional median of
+    its residual life), at most the deadline. `runs_seconds` are durations of ended pods, ascending; `deadline_seconds`
+    is activeDeadlineSeconds, from the start. If a pod runs long after its deadline, its end is unknown.
     """
     if deadline_seconds is not None and outlasts_its_end(started_seconds + deadline_seconds, now_seconds):
         return None

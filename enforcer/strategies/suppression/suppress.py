@@ -247,8 +247,7 @@ def floor_shares(percent: int, siblings: int) -> int:
 def lift_factor(before: float, got: float) -> float:
     """Return the next factor by which best effort's weight is raised; `got` is its usage / its guaranteed share.
 
-    The factor stays unchanged while `got` is from 1 to LIFT_AIM squared, so that the weight is not rewritten every
-    tick.
+    The factor stays the same while `got` is from 1 to LIFT_AIM squared, so that not every tick rewrites the weight.
     """
     if 1 <= got <= LIFT_AIM**2:
         return before

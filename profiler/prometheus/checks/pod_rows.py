@@ -81,8 +81,7 @@ def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], 
     """Return the PromQL that compares pods with their containers over a day, for a range of namespaces.
 
     It is to be evaluated at the day's end, the inventory's time. Of several series of one row, as from two replicas of
-    Prometheus, the highest counts. CPU series of single cores are added, unless the container has a series of their
-    total.
+    Prometheus, the highest counts. CPU series of single cores are added unless there is one of their total.
     """
     # Windows for the longest scrape interval of any series in the day: none may look idle
     own, rates = (*of_labels(labels), *shard.matchers()), server.slowest_in(*day)

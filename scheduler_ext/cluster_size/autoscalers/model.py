@@ -24,8 +24,7 @@ BOTH: Final = (NodeAutoscaler.KARPENTER, NodeAutoscaler.CLUSTER_AUTOSCALER)
 class NodeBudget:
     """A disruption budget of a NodePool: `nodes` (number or percentage) may be removed at a time for `reasons`.
 
-    Empty `reasons` mean any. The budget applies for `duration` from each time of `schedule` (cron, UTC), or always if
-    "".
+    Empty `reasons` mean any. The budget applies for `duration` from each time of `schedule` (cron, UTC), always if "".
     """
 
     nodes: str

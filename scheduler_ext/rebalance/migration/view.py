@@ -21,8 +21,7 @@ Key = tuple[str, str]
 class EvictionRefusal:
     """A refused eviction: until which Unix time it is not retried, the API server's message, and whether it is final.
 
-    A final refusal is not retried: a missing right, a cluster rule, an invalid request or two budgets over a pod cause
-    it.
+    A final refusal is not retried: it comes from a missing right, a cluster rule, an invalid request, or two budgets.
     """
 
     until_seconds: float
@@ -79,7 +78,7 @@ class MigrationView:
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:
-        """Return the pod of a job; None if it is gone or replaced. Without a UID the job means a pod older than it."""
+        """Return the pod of a job; None if it is gone or replaced. A job without a UID means a pod that is older."""
         pod = self.pods.get(job.pod_key)
         if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
             return None
