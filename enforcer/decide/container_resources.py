@@ -63,8 +63,9 @@ BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 class ContainerSettings:
     """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
-    `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". `broken`
-    says why the pod's annotation cannot be read, "" if it can; then only amounts from elsewhere are set.
+    `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". If the
+    pod's annotation cannot be read, `broken` says why (else ""), and only amounts that are known from elsewhere are
+    set.
     """
 
     cpu_shares: int | None = None

@@ -32,7 +32,7 @@ def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: Pr
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
     """Return each node's highest forecast p95 per resource (CPU millicores, memory bytes), (2, n); NaN if unknown.
 
-    `part` is the slice of half hours that `window` returns. Half hours without a forecast are ignored.
+    `part` is the slice of half hours from `window`. Half hours without a forecast are ignored.
     """
     ahead = snapshot.ahead[:, part][:, :, rows]
     if ahead.shape[1] == 0:
