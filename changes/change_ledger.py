@@ -60,7 +60,7 @@ class ChangeLedger:
     def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
         """Record accepted changes, all or none, before they are sent; changes after a batch's first wave must wait.
 
-        If `second`, all of them wait for a second person first. `ladders` are accepted with their first steps.
+        If `second`, all wait for a second person first. `ladders` are recorded with the changes of their first steps.
         """
         more = {**self._source, **({"cluster": self.cluster} if self.cluster else {})}
         rows = [(LadderEvent.ACCEPTED.value, ladder.id, {**msgspec.to_builtins(ladder), **more}) for ladder in ladders]
@@ -135,7 +135,7 @@ class ChangeLedger:
 class AnchoredHeads:
     """The ledger heads (hash of the last row, signed) that the cluster stores.
 
-    `head` is that of the ledger in question, None if there is none; `others` are the ids of other ledgers with a head.
+    `head` is that of the requested ledger, None if there is none; `others` are the ids of other ledgers with a head.
     """
 
     head: Anchor | None = None

@@ -48,7 +48,7 @@ def enrich(
     Each container has one recommendation. A recommendation about a container that is not in the evidence, or with
     unusable numbers, is returned unchanged and logged; nothing is raised. `scrape_seconds` is the interval of the
     samples behind the history, if known. `requested` is what all pods of the cluster request, in the resource's unit;
-    if it is None, the evidence covers all pods.
+    the caller passes None only if the evidence covers all pods.
     """
     enriched = list(recommendations)
     try:

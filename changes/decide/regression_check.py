@@ -81,7 +81,7 @@ def rule_name(measure: Measure, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A measure of one workload's pods in equal times before and after a change; None is no sample.
+    """A measure of one workload's pods in equally long times before and after a change; None is no sample.
 
     `error` is the source's message if it did not answer. `name` and `ceiling` are those of the objective.
     """

@@ -101,7 +101,7 @@ class Ladders:
     def guard(self, actions: Actions) -> Guard:
         """Return a function that checks the stop switch before each write to a workload with a ladder.
 
-        It raises StepWithheld; the writes of the step so far are then undone.
+        It raises StepWithheld if the switch is set; the writes that the step has made so far are then undone.
         """
 
         def check_write(workload: str, _done: int) -> None:

@@ -293,8 +293,8 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
     If another run publishes its results meanwhile, everything is written again, because the log of recommendations
-    continues from that run. Raises StoreConflict, and keeps that run's results, if its history ends later than this
-    one, or if runs collide PUBLICATIONS times.
+    continues from that run. Raises StoreConflict, and keeps that run's results, if their history ends later than that
+    of `analysis`, or if this happens PUBLICATIONS times.
     """
     before, facts = stored_division(store), store.read_document(FACTS, StoreFacts) or StoreFacts()
     for tries_left in reversed(range(PUBLICATIONS)):

@@ -66,7 +66,7 @@ class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME, and the terms of their change. `dry_run` also makes a dry run on the server.
 
     `gpu_shares` changes GPU shares that findings propose, instead of CPU and memory. `ladder` accepts all steps of a
-    cut; each later step is taken automatically, after the verdict on the one before.
+    cut; each later step is applied automatically after the step before it is verified.
     """
 
     workloads: list[str]

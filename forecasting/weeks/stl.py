@@ -49,7 +49,7 @@ def stl(series: Floats, period: int, window: int = _WINDOW) -> Parts:
 
 
 def mstl(series: Floats, periods: Sequence[int]) -> Parts:
-    """Split a series by several periods, the shortest first; each season is taken from what the earlier ones left."""
+    """Split a series by several periods, the shortest first; each season is estimated without the earlier ones."""
     rest, seasons, trend = series, [], np.zeros_like(series)
     for number, period in enumerate(periods, 1):
         trend, seasonal = stl(rest, period, _WINDOW + _WINDOW_STEP * number)

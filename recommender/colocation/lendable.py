@@ -138,9 +138,9 @@ def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
     """Return by band the amounts that pods can use at T moments of the next 24 hours: shape (nodes, T).
 
     `prod_path`, of the same shape, is the forecast usage of prod pods in the resource's unit, NaN = not known. Mid
-    pods, the system, batch pods, requests and the 24-hour peak count as they do now. Under the policy that takes the
-    larger of use and request of each pod, at least the usage of all pods together counts. An amount is NaN if the path
-    is unknown and matters, or if the present amount is unknown.
+    pods, the system, batch pods, requests and the 24-hour peak count as they do now. If the policy takes the larger of
+    usage and request of each pod, that sum is raised to at least the usage of all pods. An amount is NaN if the path is
+    unknown and matters, or if the present amount is unknown.
     """
     moments = prod_path.shape[1]
     amounts = {band: np.full(prod_path.shape, np.nan) for band in Band}

@@ -58,9 +58,9 @@ def pods(
 def replicas(call: CommandCall) -> None:
     """Show how many replicas workloads with an autoscaler, or with many replicas, will need in the next 24 hours.
 
-    An autoscaler reacts to measured usage, so that new pods come late by their start time. A raised minReplicas starts
-    them in time: a ReservationPlan with realisation ReplicaFloor or an AutopilotPolicy with replicaFloorFactor sets and
-    restores it.
+    An autoscaler reacts to measured usage, so its new pods are ready only a start time after usage has risen. A raised
+    minReplicas starts them in time: a ReservationPlan with realisation ReplicaFloor or an AutopilotPolicy with
+    replicaFloorFactor raises and restores it.
     """
     from cotenant.recommender.model.views import REPLICAS
     from cotenant.recommender.replicas import replica_totals

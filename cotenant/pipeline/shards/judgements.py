@@ -60,7 +60,7 @@ class Containers:
     """All containers of a shard that are known or left usage, with the inputs on which their results depend.
 
     `workloads`, (n,), is the position of each container's workload in the inventory; `rows` has by signal the index of
-    each series' container, -1 if its pod belongs to no workload in question.
+    each series' container, -1 if its pod belongs to no workload of the inventory.
     """
 
     refs: tuple[ContainerRef, ...]

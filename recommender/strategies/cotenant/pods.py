@@ -105,7 +105,7 @@ def demand_of(
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
     """Pack CPU usage series into lanes (rows of a matrix); return them with demand and throttled CPU, (lanes, slots).
 
-    Demand is usage + throttled time, which counts as 0 if it is not known or has no sample of usage.
+    Demand is usage + throttled time; unknown throttled time, and that in slots without a sample of usage, counts as 0.
     """
     used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)
