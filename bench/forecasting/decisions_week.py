@@ -51,10 +51,10 @@ class Smoothed:
         for row, values in enumerate(history):
             series, span = bridge_gaps(values.astype(np.float64), grid)
             if series.size >= SHORTEST and np.ptp(series) > 0:
-                smoothed[row] = self.one(series, span)[:horizon]
+                smoothed[row] = self.week_of(series, span)[:horizon]
         return conform(smoothed, history)
 
-    def one(self, series: np.ndarray, grid: TimeGrid) -> np.ndarray:
+    def week_of(self, series: np.ndarray, grid: TimeGrid) -> np.ndarray:
         from scipy.stats import norm
         from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 

@@ -96,7 +96,7 @@ def month_of(seed: int, nodes: int = NODES, workloads: int = WORKLOADS) -> Month
     synthetic_cluster = generate(SyntheticSpec(nodes, workloads, days, seed, cpu_requested=0.7, memory_requested=0.65))
     origin = synthetic_cluster.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
     of_pods = {signal: series for signal, series in synthetic_cluster.usage.items() if not signal.spec.per_node}
-    history = moment(synthetic_cluster.inventory, of_pods, origin).known
+    history = moment(synthetic_cluster.inventory, of_pods, origin).evidence
     advised = amounts_once_applied(history, recommend(load_strategy("cotenant"), history, SETTINGS))
     before = present(history)
     changed: dict[WorkloadRef, Floats] = defaultdict(lambda: np.zeros(len(RESOURCES)))

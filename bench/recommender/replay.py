@@ -106,7 +106,9 @@ def score(replay_world: World, name: str) -> Score:
         cores += float(tested.freed[CPU].sum()) / 1000
         gib += float(tested.freed[MEMORY].sum()) / GIB
         short_cpu += short_of_cpu(at.followed, then.effective_request(CPU))
-        short_memory += int(at.followed.evictions(np.full(len(at.known), np.inf), then.effective_request(MEMORY)).sum())
+        short_memory += int(
+            at.followed.evictions(np.full(len(at.evidence), np.inf), then.effective_request(MEMORY)).sum()
+        )
     count = len(replay_world.moments)
     return Score(
         caused_kills=caused,

@@ -43,18 +43,18 @@ VM_SETTINGS: Final = structs.replace(SETTINGS, cotenant=structs.replace(SETTINGS
 class Moment:
     """One origin: what is known then, and what followed."""
 
-    known: Evidence
+    evidence: Evidence
     followed: Recorded
     settings: RecommenderSettings = SETTINGS
 
     @cached_property
     def proposals(self) -> dict[str, list[Recommendation]]:
         """Of every strategy, in the order of the evidence."""
-        return {name: recommend(load_strategy(name), self.known, self.settings) for name in STRATEGIES}
+        return {name: recommend(load_strategy(name), self.evidence, self.settings) for name in STRATEGIES}
 
     @cached_property
     def now(self) -> Amounts:
-        return present(self.known)
+        return present(self.evidence)
 
     @cached_property
     def common(self) -> npt.NDArray[np.bool_]:
@@ -67,19 +67,21 @@ class Moment:
     def comparable(self) -> npt.NDArray[np.bool_]:
         """Those of the common containers that no rule of class binds, (n,)."""
         keep = self.settings.cotenant.keep_qos_class
-        free = [w.qos not in WHOLE_CORES and not (keep and is_guaranteed(w)) for w in self.known.workloads]
+        free = [w.qos not in WHOLE_CORES and not (keep and is_guaranteed(w)) for w in self.evidence.workloads]
         is_comparable: npt.NDArray[np.bool_] = self.common & np.array(free, dtype=np.bool_)
         return is_comparable
 
     def with_fraction(self, fraction: float) -> Amounts:
         """What cotenant proposes with another quantile of the CPU demand."""
         own = structs.replace(self.settings.cotenant, cpu_fraction=fraction)
-        recommendations = recommend(load_strategy("cotenant"), self.known, structs.replace(self.settings, cotenant=own))
-        return amounts_once_applied(self.known, recommendations)
+        recommendations = recommend(
+            load_strategy("cotenant"), self.evidence, structs.replace(self.settings, cotenant=own)
+        )
+        return amounts_once_applied(self.evidence, recommendations)
 
     def amounts(self, name: str, factor: float = 1.0) -> Amounts:
         """A strategy's proposals, its CPU amounts times a factor where all strategies propose one."""
-        own = amounts_once_applied(self.known, self.proposals[name])
+        own = amounts_once_applied(self.evidence, self.proposals[name])
         scale = np.where(self.common, factor, 1.0)
         return Amounts(
             {**own.requests, CPU: own.requests[CPU] * scale},
@@ -166,7 +168,7 @@ def evidence(inventory: Inventory, usage: Mapping[Signal, Usage[Any]]) -> Eviden
 
 def classes_free(replay_world: World) -> World:
     """The same origins with `keep_qos_class` off, as the peers have no such rule."""
-    clusters = [[Moment(m.known, m.followed, VM_SETTINGS) for m in each] for each in replay_world.clusters]
+    clusters = [[Moment(m.evidence, m.followed, VM_SETTINGS) for m in each] for each in replay_world.clusters]
     return World(f"{replay_world.name}, classes not kept", clusters)
 
 

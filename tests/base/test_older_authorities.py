@@ -52,11 +52,11 @@ def test_a_message_reaches_a_receiver_of_an_older_authority_and_none_of_another(
 ) -> None:
     address = f"{provider.issuer}/end"
     post(address, b"", NotifySettings(ca_file=str(authority.certificate)))
-    assert provider.asked == ["/end"]
+    assert provider.paths == ["/end"]
     other = Authority.create(tmp_path / "other").certificate
     with pytest.raises(NotDelivered, match="does not verify"):
         post(address, b"", NotifySettings(ca_file=str(other)))
-    assert provider.asked == ["/end"]
+    assert provider.paths == ["/end"]
 
 
 def test_a_login_provider_of_an_older_authority_is_asked_for_document_keys_and_tokens(
@@ -68,7 +68,7 @@ def test_a_login_provider_of_an_older_authority_is_asked_for_document_keys_and_t
     provider.refreshes["again"] = "ada"
     renewed = logins.renew("again")
     assert renewed is not None and renewed.name == "ada"
-    assert sorted(set(provider.asked)) == ["/.well-known/openid-configuration", "/jwks", "/token"]
+    assert sorted(set(provider.paths)) == ["/.well-known/openid-configuration", "/jwks", "/token"]
 
 
 @pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")

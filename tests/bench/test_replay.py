@@ -43,14 +43,14 @@ def test_nothing_that_comes_after_the_origin_reaches_a_strategy() -> None:
     assert first.proposals == second.proposals
     assert np.nanmax(first.followed.usage) < np.nanmax(second.followed.usage)
     assert all(
-        event.time_seconds < first.known.window.end_seconds for kills in first.known.oom_kills for event in kills
+        event.time_seconds < first.evidence.window.end_seconds for kills in first.evidence.oom_kills for event in kills
     )
-    assert first.known.window.end_seconds == first.followed.window.start_seconds
+    assert first.evidence.window.end_seconds == first.followed.window.start_seconds
 
 
 def test_history_and_following_week_are_of_the_promised_length() -> None:
     origin = at(15)
-    grid = origin.known.usage[Signal.CPU_USAGE_MEAN].grid
+    grid = origin.evidence.usage[Signal.CPU_USAGE_MEAN].grid
     assert grid.end_seconds - grid.start_seconds == 14 * DAY_SECONDS
     assert origin.followed.days == 7
 

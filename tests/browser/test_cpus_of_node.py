@@ -35,7 +35,7 @@ def test_cpus_are_shown_on_demand_and_a_refusal_is_said(
         at_node(page, node)
         button = page.locator("#node-cpus-ask")
         expect(button).to_be_visible()
-        assert service.asked == 0
+        assert service.questions == 0
         button.focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("img", name="socket 1, NUMA node 1: 4 cores, 8 CPUs")).to_be_visible()

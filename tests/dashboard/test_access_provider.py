@@ -57,23 +57,23 @@ def test_strangers_cost_a_silent_provider_one_question_and_the_known_go_on_with_
 ) -> None:
     token = provider.token(ADA)
     assert known_provider.bearer(token).name == ADA
-    assert len(provider.asked) == 2  # its document, its keys
+    assert len(provider.paths) == 2  # its document, its keys
     refused(known_provider, 5)
-    assert len(provider.asked) == 2  # the keys are young
+    assert len(provider.paths) == 2  # the keys are young
     provider.silent = True
     watch.seconds += AGAIN_SECONDS + 1
     refused(known_provider, 20)
-    assert provider.asked[2:] == ["/jwks"]
+    assert provider.paths[2:] == ["/jwks"]
     watch.seconds += AGAIN_SECONDS + 1
     refused(known_provider, 20)
-    assert provider.asked[2:] == ["/jwks"] * 2
+    assert provider.paths[2:] == ["/jwks"] * 2
     watch.seconds += KEPT_SECONDS  # even the document is too old now; it was asked for in vain
     assert known_provider.bearer(token).name == ADA
     provider.silent = False
     watch.seconds += AGAIN_SECONDS + 1
-    question_count = len(provider.asked)
+    question_count = len(provider.paths)
     assert known_provider.bearer(token).name == ADA
-    assert sorted(provider.asked[question_count:]) == ["/.well-known/openid-configuration", "/jwks"]
+    assert sorted(provider.paths[question_count:]) == ["/.well-known/openid-configuration", "/jwks"]
 
 
 def test_nobody_waits_for_a_question_that_a_stranger_caused(
@@ -84,11 +84,11 @@ def test_nobody_waits_for_a_question_that_a_stranger_caused(
     watch.seconds += AGAIN_SECONDS + 1
     provider.stalled = threading.Event()
     stranger = in_thread(lambda: refused(known_provider, 1))
-    while len(provider.asked) < 3:
+    while len(provider.paths) < 3:
         assert stranger.is_alive()
     assert known_provider.bearer(token).name == ADA
     refused(known_provider, 5)
-    assert stranger.is_alive() and len(provider.asked) == 3
+    assert stranger.is_alive() and len(provider.paths) == 3
     provider.stalled.set()
     stranger.join(60)
     assert not stranger.is_alive()
@@ -120,7 +120,7 @@ def test_a_first_question_in_vain_is_remembered_for_a_while(
             known_provider.begin("http://127.0.0.1/auth/callback")
         with pytest.raises(ProviderSilent):
             known_provider.bearer("garbage")
-    assert provider.asked == ["/.well-known/openid-configuration"]
+    assert provider.paths == ["/.well-known/openid-configuration"]
     provider.silent = False
     watch.seconds += AGAIN_SECONDS + 1
     assert known_provider.begin("http://127.0.0.1/auth/callback").url.startswith(f"{provider.issuer}/authorize")

@@ -68,7 +68,7 @@ def test_a_person_sees_that_a_cpu_is_taken_and_not_by_whom_elsewhere() -> None:
 def test_the_cluster_is_asked_by_the_button_alone_and_a_read_only_dashboard_says_the_command() -> None:
     service = FixedTopologies()
     assert "Show them" in text_of(cpus_of_node.panel(view_of(service), "n1"))
-    assert service.asked == 0
+    assert service.questions == 0
     assert "cotenant node topology n1" in text_of(cpus_of_node.panel(view_of(None), "n1"))
 
 

@@ -107,7 +107,7 @@ def test_of_two_replicas_one_renews_a_token_and_the_other_takes_what_it_got(
         for address in (other, text, other, text):
             browser.address = address
             assert browser.get("/api/v1/me").json()["name"] == "otto@example.com"
-    assert provider.asked.count("/token") == 2  # the login, and one renewal
+    assert provider.paths.count("/token") == 2  # the login, and one renewal
 
 
 def test_who_lost_the_race_for_a_renewal_asks_nobody(tmp_path: Path, key_file: Path) -> None:

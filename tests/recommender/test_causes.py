@@ -49,12 +49,12 @@ def test_an_autoscaled_workload_keeps_its_number_of_pods() -> None:
         return math.ceil(total / (amount(recommendation, CPU) * target / 100) - 1e-9)
 
     # criterion: no more pods than the 4 that were enough
-    assert pods_wanted(case.one("vpa")) > 4
-    ours = case.one("cotenant")
+    assert pods_wanted(case.recommendation("vpa")) > 4
+    ours = case.recommendation("cotenant")
     assert pods_wanted(ours) <= 4
     assert amount(ours, CPU) < 1000
     assert any("target from 50 % to" in note for note in ours.notes)
-    assert value(case.one("krr-simple"), CPU).amount is None  # no answer at all
+    assert value(case.recommendation("krr-simple"), CPU).amount is None  # no answer at all
 
 
 def test_a_short_memory_peak_of_every_monday_is_kept() -> None:
@@ -64,8 +64,8 @@ def test_a_short_memory_peak_of_every_monday_is_kept() -> None:
     case = Scenario([deployment(memory=1024 * MIB)], [Track(WEB, "web-0", memory=memory)], days=15, history_days=14)
     peak = case.held_out(MEMORY).max()
     # criterion: the Monday after stays below the limit; VPA's peaks of a day have decayed by then
-    assert amount(case.one("vpa"), MEMORY, LIMIT) < peak
-    assert amount(case.one("cotenant"), MEMORY, LIMIT) > peak
+    assert amount(case.recommendation("vpa"), MEMORY, LIMIT) < peak
+    assert amount(case.recommendation("cotenant"), MEMORY, LIMIT) > peak
 
 
 def test_a_container_that_was_killed_gets_more_than_it_could_ever_use() -> None:
@@ -75,8 +75,8 @@ def test_a_container_that_was_killed_gets_more_than_it_could_ever_use() -> None:
     track = Track(WEB, "web-0", memory=memory, kills=[13 * DAY])
     case = Scenario([deployment(memory=512 * MIB, ratio=1)], [track], days=21, history_days=14)
     # criterion: the limit holds what it needs
-    assert amount(case.one("krr-simple"), MEMORY, LIMIT) < needs  # 500 x 1.15 = 575
-    ours = value(case.one("cotenant"), MEMORY, LIMIT)
+    assert amount(case.recommendation("krr-simple"), MEMORY, LIMIT) < needs  # 500 x 1.15 = 575
+    ours = value(case.recommendation("cotenant"), MEMORY, LIMIT)
     assert ours.reason is Reason.OOM_BUMP
     assert ours.amount is not None
     assert ours.amount >= case.held_out(MEMORY).max()
@@ -91,9 +91,9 @@ def test_a_start_up_burst_does_not_become_the_steady_request() -> None:
     held_out = case.held_out(CPU)
     usual = float(np.nanmedian(held_out))
     # criterion: a request near the steady demand, and a limit that lets the start through
-    assert amount(case.one("krr-simple"), CPU) > 5 * usual
+    assert amount(case.recommendation("krr-simple"), CPU) > 5 * usual
     burstable = replace(case, workloads=[deployment(cpu=2500, ratio=2)])
-    ours = burstable.one("cotenant")
+    ours = burstable.recommendation("cotenant")
     assert amount(ours, CPU) <= 1.5 * usual
     assert amount(ours, CPU, LIMIT) >= np.nanmax(held_out)
     assert any("slow start" in note and "covers the start" in note for note in ours.notes)
@@ -107,8 +107,8 @@ def test_a_monday_peak_survives_the_week() -> None:
     held_out = case.held_out(CPU)
     # criterion: on the next Monday demand never exceeds the request; 3 hours of 168 are 1.8 %, below every p95
     for peer in ("krr-simple", "vpa"):
-        assert (held_out > amount(case.one(peer), CPU)).sum() >= 3 * HOUR
-    assert (held_out > amount(case.one("cotenant"), CPU)).sum() == 0
+        assert (held_out > amount(case.recommendation(peer), CPU)).sum() >= 3 * HOUR
+    assert (held_out > amount(case.recommendation("cotenant"), CPU)).sum() == 0
 
 
 def test_throttled_usage_is_not_taken_for_demand() -> None:
@@ -119,10 +119,10 @@ def test_throttled_usage_is_not_taken_for_demand() -> None:
     peak_demand = case.held_out(CPU).max()
     # criterion: the busy hours fit into the request
     assert peak_demand == 1000
-    assert amount(case.one("krr-simple"), CPU) <= 0.6 * peak_demand
-    assert amount(case.one("vpa"), CPU) <= 0.6 * peak_demand
-    assert amount(case.one("cotenant"), CPU) >= peak_demand
-    assert amount(case.one("cotenant"), CPU, LIMIT) >= peak_demand
+    assert amount(case.recommendation("krr-simple"), CPU) <= 0.6 * peak_demand
+    assert amount(case.recommendation("vpa"), CPU) <= 0.6 * peak_demand
+    assert amount(case.recommendation("cotenant"), CPU) >= peak_demand
+    assert amount(case.recommendation("cotenant"), CPU, LIMIT) >= peak_demand
 
 
 def test_floors_do_not_dwarf_a_small_pod() -> None:
@@ -132,7 +132,7 @@ def test_floors_do_not_dwarf_a_small_pod() -> None:
     used = case.held_out(MEMORY).max(axis=1).sum()
 
     def pod(strategy: str) -> float:
-        return sum(amount(r, MEMORY) for r in case.made(strategy).values())
+        return sum(amount(r, MEMORY) for r in case.recommendations(strategy).values())
 
     # criterion: the pod requests at most 4 times what it ever uses (24 MiB)
     assert pod("krr-simple") > 4 * used  # 100 MiB a container
@@ -146,9 +146,9 @@ def test_a_night_of_history_is_too_little_to_speak() -> None:
     case = Scenario([deployment()], [Track(WEB, "web-0", cpu=cpu, memory=memory)], days=2, history_days=0.25)
     # criterion: no proposal that the same day's demand exceeds
     for peer in ("krr-simple", "vpa"):
-        assert amount(case.one(peer), CPU) < case.held_out(CPU).max()
-        assert amount(case.one(peer), MEMORY) < case.held_out(MEMORY).max()
-    ours = case.one("cotenant")
+        assert amount(case.recommendation(peer), CPU) < case.held_out(CPU).max()
+        assert amount(case.recommendation(peer), MEMORY) < case.held_out(MEMORY).max()
+    ours = case.recommendation("cotenant")
     assert {v.reason for v in ours.values} == {Reason.NOT_ENOUGH_HISTORY}
     assert all(v.amount is None for v in ours.values)
 
@@ -167,9 +167,9 @@ def test_a_request_never_outgrows_the_largest_node() -> None:
         pods=daemons,
     )
     # criterion: a new pod finds a node (15 GiB allocatable, 1 GiB of it for the daemon)
-    assert amount(case.one("krr-simple"), MEMORY) > 14 * GIB
-    assert amount(case.one("vpa"), MEMORY) > 14 * GIB
-    ours = value(case.one("cotenant"), MEMORY)
+    assert amount(case.recommendation("krr-simple"), MEMORY) > 14 * GIB
+    assert amount(case.recommendation("vpa"), MEMORY) > 14 * GIB
+    ours = value(case.recommendation("cotenant"), MEMORY)
     assert ours.amount == 14 * GIB >= case.held_out(MEMORY).max()
     assert (ours.reason, ours.clamps[-1].rule) == (Reason.NODE_SIZE, "largest node")
 
@@ -182,7 +182,7 @@ def test_a_daemon_never_outgrows_the_smallest_of_its_nodes() -> None:
     own = [Track(agent, f"agent-{n}", cpu=daily(level / 2, level, 10), node=n)
            for n, level in (("big", 6000.0), ("small", 300.0))]  # fmt: skip
     case = Scenario([of], own, days=10, history_days=10, nodes=[big, small, other], pods=beside)
-    ours = value(case.one("cotenant"), CPU)
+    ours = value(case.recommendation("cotenant"), CPU)
     # 6 cores for the pod on the large node; on the small one 4000 - 500 m of the other daemon are left
     assert (ours.amount, ours.reason, ours.clamps[-1].rule) == (
         3500,
@@ -190,7 +190,7 @@ def test_a_daemon_never_outgrows_the_smallest_of_its_nodes() -> None:
         "smallest node of the DaemonSet",
     )
     alone = replace(case, nodes=[big, other], tracks=own[:1])
-    assert amount(alone.one("cotenant"), CPU) > 6000
+    assert amount(alone.recommendation("cotenant"), CPU) > 6000
 
 
 def test_a_request_stays_inside_the_limit_range() -> None:
@@ -203,8 +203,8 @@ def test_a_request_stays_inside_the_limit_range() -> None:
         limit_ranges=[bound],
     )
     # criterion: the API server accepts the pod
-    assert amount(case.one("vpa"), CPU) > 2000  # 1950 x 1.15
-    ours = case.one("cotenant")
+    assert amount(case.recommendation("vpa"), CPU) > 2000  # 1950 x 1.15
+    ours = case.recommendation("cotenant")
     for which in Field:
         assert amount(ours, CPU, which) <= 2000
         assert "LimitRange of namespace shop: maximum" in [c.rule for c in value(ours, CPU, which).clamps]
@@ -232,7 +232,7 @@ def test_injected_and_init_containers_are_told_apart() -> None:
         ),
     ]
     case = Scenario([Workload(WEB, 1, parts)], tracks, days=10, history_days=7)
-    ours, vpa = case.made("cotenant"), case.made("vpa")
+    ours, vpa = case.recommendations("cotenant"), case.recommendations("vpa")
     # criterion: an injected container's proposal says that a patch of the template does not reach it
     assert not vpa["web/mesh"].notes
     assert any("a patch of the template does not change it" in n for n in ours["web/mesh"].notes)
@@ -261,11 +261,11 @@ def test_runs_of_one_job_template_are_sized_together() -> None:
     case = Scenario([Workload(r, 0, spec) for r in refs], [*tracks, following], days=8, history_days=7)
     needs = float(np.nanmax(case.held_out(MEMORY)))
     # criterion: every run's proposal holds what the next run needs
-    for recommendation in case.made("vpa").values():
+    for recommendation in case.recommendations("vpa").values():
         if recommendation.container.workload.name != "train-20261006":
             assert amount(recommendation, MEMORY) < needs
-    assert {value(r, MEMORY).amount for r in case.made("krr-simple").values()} == {None}
-    for recommendation in case.made("cotenant").values():
+    assert {value(r, MEMORY).amount for r in case.recommendations("krr-simple").values()} == {None}
+    for recommendation in case.recommendations("cotenant").values():
         assert amount(recommendation, MEMORY) == 900 * MIB * 1.15 > needs
         assert "this Job is one of the runs of train and is sized by all of them" in recommendation.notes
 
@@ -281,9 +281,9 @@ def test_a_daemon_is_sized_for_the_neediest_group_of_nodes() -> None:
     case = Scenario([Workload(ref, 20, spec)], tracks, days=10, history_days=7, nodes=[*small, *large])
     busiest = case.held_out(CPU).max()
     # criterion: the pod on the large node has what it needs; one pod of 20 is above every pooled p95
-    assert amount(case.one("vpa"), CPU) < 0.1 * busiest
-    ours = value(case.one("cotenant"), CPU)
-    assert amount(case.one("cotenant"), CPU) >= busiest
+    assert amount(case.recommendation("vpa"), CPU) < 0.1 * busiest
+    ours = value(case.recommendation("cotenant"), CPU)
+    assert amount(case.recommendation("cotenant"), CPU) >= busiest
     assert (ours.inputs["node group small"], ours.inputs["node group large"]) == (40, 900)
 
 
@@ -291,9 +291,9 @@ def test_a_leak_is_not_cut() -> None:
     memory = 200 * MIB + 20 * MIB / DAY * np.arange(28 * DAY)  # 20 MiB a day
     case = Scenario([deployment(memory=1024 * MIB, ratio=1)], [Track(WEB, "web-0", memory=memory)], 28, 14)
     # criterion: the pod lives through the two weeks after, as it would have without us
-    assert amount(case.one("krr-simple"), MEMORY, LIMIT) < case.held_out(MEMORY).max()
-    assert amount(case.one("vpa"), MEMORY, LIMIT) < case.held_out(MEMORY).max()
-    ours = value(case.one("cotenant"), MEMORY)
+    assert amount(case.recommendation("krr-simple"), MEMORY, LIMIT) < case.held_out(MEMORY).max()
+    assert amount(case.recommendation("vpa"), MEMORY, LIMIT) < case.held_out(MEMORY).max()
+    ours = value(case.recommendation("cotenant"), MEMORY)
     assert (ours.amount, ours.reason) == (1024 * MIB, Reason.LEAK)
     assert abs(float(ours.inputs["leak_bytes_per_day"]) - 20 * MIB) < MIB
 
@@ -305,11 +305,11 @@ def test_a_growing_demand_is_projected() -> None:
     # criterion: in the busy hours of the week after, demand exceeds the request in less than a tenth of the time
 
     def short(strategy: str) -> float:
-        return float((case.held_out(CPU)[busy] > amount(case.one(strategy), CPU)).mean())
+        return float((case.held_out(CPU)[busy] > amount(case.recommendation(strategy), CPU)).mean())
 
     assert short("krr-simple") > 0.5
     assert short("cotenant") < 0.1
-    assert value(case.one("cotenant"), CPU).reason is Reason.TREND
+    assert value(case.recommendation("cotenant"), CPU).reason is Reason.TREND
 
 
 def test_one_hot_replica_is_not_averaged_away() -> None:
@@ -317,8 +317,8 @@ def test_one_hot_replica_is_not_averaged_away() -> None:
     case = Scenario([deployment(cpu=2000, replicas=24)], tracks, days=21, history_days=14)
     hottest = case.held_out(CPU).max()
     # criterion: the hot replica's busy hours fit into the request; it is 1 of 24, above every pooled p95
-    assert amount(case.one("vpa"), CPU) < hottest
-    ours = case.one("cotenant")
+    assert amount(case.recommendation("vpa"), CPU) < hottest
+    ours = case.recommendation("cotenant")
     assert amount(ours, CPU) >= hottest
     assert any("replicas are uneven" in note for note in ours.notes)
 
@@ -327,7 +327,7 @@ def test_the_total_of_a_formula_is_the_amount_that_is_proposed() -> None:
     tracks = [Track(WEB, "web-0", cpu=steady(1000.3, 10), memory=steady(GIB, 10))]
     case = Scenario([deployment(cpu=3000)], tracks, days=10, history_days=7)
     # 1000.3 m and the square root of 1000.3 m x 2 m: 1000.3 + 44.7 = 1045.03 m, rounded up to whole millicores
-    cpu = value(case.one("cotenant"), CPU)
+    cpu = value(case.recommendation("cotenant"), CPU)
     assert cpu.amount == 1046
     assert cpu.formula == "p95 of demand 1,000 m + margin 46 m = 1,046 m"
     # the figures tell the same margin, and not the share of 0 % that profile "balanced" has beside its root
@@ -339,14 +339,14 @@ def test_a_value_can_be_told_from_its_formula_to_its_last_clamp() -> None:
     tracks = [Track(WEB, "web-0", cpu=steady(2, 10), memory=steady(12 * MIB, 10))]
     case = Scenario([deployment()], tracks, days=10, history_days=7)
     # criterion: the rule that moved the amount away from the formula is named with both amounts
-    peer = value(case.one("krr-simple"), MEMORY)
+    peer = value(case.recommendation("krr-simple"), MEMORY)
     assert peer.amount == 100 * MIB
     assert not peer.clamps
-    ours = value(case.one("cotenant"), MEMORY)
+    ours = value(case.recommendation("cotenant"), MEMORY)
     # 12 MiB x 1.15 = 13.8 MiB
     assert ours.formula == "highest ever seen 12.0 MiB x 1.15 = 13.8 MiB"
     # 2 m steadily, and the square root of 2 m x 2 m of the profile "balanced": 2 + 2 = 4
-    assert value(case.one("cotenant"), CPU).formula == "p95 of demand 2 m + margin 2 m = 4 m"
+    assert value(case.recommendation("cotenant"), CPU).formula == "p95 of demand 2 m + margin 2 m = 4 m"
     assert ours.inputs["observed_max"] == 12 * MIB
     (floor,) = ours.clamps
     assert (floor.before, floor.after) == (14 * MIB, 64 * MIB)  # 12 x 1.15 = 13.8, up to whole MiB

@@ -51,7 +51,7 @@ def scenario(of: Workload, cpu: float = 400, memory: float = 300 * MIB, **cluste
 
 
 def recommended(case: Scenario, **own: Any) -> Recommendation:
-    return case.one("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))
+    return case.recommendation("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))
 
 
 def rules(recommendation: Recommendation, resource: Resource, which: Field = REQUEST) -> list[str]:
@@ -190,7 +190,9 @@ def test_what_a_container_beside_has_as_its_limit_is_taken_on_the_node() -> None
         beside = Container("beside", requests, {MEMORY: 600 * MIB})
         case = scenario(Workload(WEB, 1, (Container("app"),)), memory=600 * MIB, nodes=[node])
         of = Workload(WEB, 1, (Container("app"), beside))
-        recommendations = Scenario([of], case.tracks, days=DAYS, history_days=DAYS, nodes=[node]).made("cotenant")
+        recommendations = Scenario([of], case.tracks, days=DAYS, history_days=DAYS, nodes=[node]).recommendations(
+            "cotenant"
+        )
         # 600 MiB x 1.15 = 690 MiB are wanted; 600 of the 1000 are the other's, which no sample tells about
         assert amount(recommendations["web/app"], MEMORY) == 400 * MIB
 
@@ -209,7 +211,7 @@ def test_a_limit_range_bounds_limit_by_request() -> None:
 def test_the_containers_of_a_pod_share_what_a_node_has() -> None:
     node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
     two = Workload(WEB, 1, (Container("app"), Container("proxy")))
-    recommendations = scenario(two, memory=600 * MIB, nodes=[node]).made("cotenant").values()
+    recommendations = scenario(two, memory=600 * MIB, nodes=[node]).recommendations("cotenant").values()
     # 2 x 690 MiB do not fit into 1000 MiB: in proportion
     assert [amount(r, MEMORY) for r in recommendations] == [500 * MIB, 500 * MIB]
 
@@ -217,14 +219,14 @@ def test_the_containers_of_a_pod_share_what_a_node_has() -> None:
 def test_an_init_container_alone_must_fit() -> None:
     node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
     parts = (Container("app"), Container("migrate", role=ContainerRole.INIT))
-    recommendations = scenario(Workload(WEB, 1, parts), memory=700 * MIB, nodes=[node]).made("cotenant")
+    recommendations = scenario(Workload(WEB, 1, parts), memory=700 * MIB, nodes=[node]).recommendations("cotenant")
     assert {amount(r, MEMORY) for r in recommendations.values()} == {805 * MIB}
 
 
 def test_several_containers_under_one_autoscaler_keep_its_trigger() -> None:
     parts = (Container("app", {CPU: 1000}), Container("proxy", {CPU: 500}))
     of = Workload(WEB, 3, parts, autoscaler=Autoscaler("web", 1, 9, {CPU: 40}))
-    recommendations = scenario(of, cpu=300).made("cotenant")
+    recommendations = scenario(of, cpu=300).recommendations("cotenant")
     total = sum(amount(r, CPU) for r in recommendations.values())
     target = value(recommendations["web/app"], CPU).inputs["hpa_target_percent"]
     assert target == 90  # 600 m over 2 x 315 m would be 95 %
@@ -237,12 +239,12 @@ def test_requests_stay_where_an_autoscaler_follows_one_container_of_the_pod() ->
     # target 90 %: a pod would be added at 1251 m.
     parts = (Container("app", {CPU: 500}), Container("proxy", {CPU: 2000}))
     of = Workload(WEB, 3, parts, autoscaler=Autoscaler("web", 1, 9, {}, (CPU,)))
-    recommendations = scenario(of, cpu=100).made("cotenant")
+    recommendations = scenario(of, cpu=100).recommendations("cotenant")
     for recommendation in recommendations.values():
         assert (value(recommendation, CPU).amount, value(recommendation, CPU).reason) == (None, Reason.HPA_UNSOLVED)
         assert value(recommendation, MEMORY).amount is not None
     assert moves(list(recommendations.values())) == ()
-    by_krr = scenario(of, cpu=100).made("krr-simple").values()
+    by_krr = scenario(of, cpu=100).recommendations("krr-simple").values()
     assert {value(by_target, CPU).reason for by_target in by_krr} == {Reason.HPA_ON_RESOURCE}
 
 
@@ -365,7 +367,7 @@ def test_a_leak_is_told_from_rhythm_and_judged_since_the_last_restart() -> None:
 @settings(max_examples=50, deadline=None)
 @given(clusters())
 def test_whatever_the_cluster_values_are_whole_and_ordered_and_each_step_is_told(case: Scenario) -> None:
-    for recommendation in case.made("cotenant").values():
+    for recommendation in case.recommendations("cotenant").values():
         for v in recommendation.values:
             assert (v.amount is None) == (v.action is not Action.SET)
             assert v.amount is None or 0 <= v.amount < 2**63
@@ -385,7 +387,7 @@ def test_whatever_the_cluster_values_are_whole_and_ordered_and_each_step_is_told
 @settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says_so(case: Scenario) -> None:
-    for recommendation in case.made("cotenant").values():
+    for recommendation in case.recommendations("cotenant").values():
         for which in Field:
             v = recommendation.value(MEMORY, which)
             if v is not None and v.amount is not None:
@@ -398,7 +400,7 @@ def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says
 @settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
-    of, made_ = case.workloads[0], case.made("cotenant")
+    of, made_ = case.workloads[0], case.recommendations("cotenant")
     staying = [c for c in of.containers if c.role is not ContainerRole.INIT]
     for resource in of.autoscaler.unsolvable if of.autoscaler else ():
         requests = [value(made_[f"web/{c.name}"], resource) for c in staying]
@@ -420,7 +422,7 @@ def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
 @settings(max_examples=35, deadline=None)
 @given(clusters())
 def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
-    for recommendation in case.made("cotenant").values():
+    for recommendation in case.recommendations("cotenant").values():
         for v in recommendation.values:
             if v.field is LIMIT and v.amount is not None and v.now is not None and v.amount < v.now:
                 rules = [clamp.rule for clamp in v.clamps]  # the request may have raised it again, after the rule

@@ -106,11 +106,13 @@ def test_the_strategy_sizes_by_day_risk_when_asked() -> None:
     tracks = [Track(r, f"{r.name}-0", cpu=random.lognormal(5, 0.3, size=14 * DAY)) for r in refs]
     case = Scenario([Workload(r, 1, spec) for r in refs], tracks, days=14, history_days=14)
     chosen = RecommenderSettings(cotenant=CotenantSettings(cpu_day_risk=0.05))
-    for proposal in (value(r, CPU) for r in case.made("cotenant", chosen).values()):
+    for proposal in (value(r, CPU) for r in case.recommendations("cotenant", chosen).values()):
         # 20 containers x 7 back-tested days are enough to calibrate
         assert float(proposal.inputs["day_risk_margin"]) > 0
         assert "margin for the day's risk" in proposal.formula
         assert proposal.amount is not None
         assert 0.6 * float(proposal.inputs["observed_max"]) < proposal.amount <= 4400
-    alone = Scenario([Workload(refs[0], 1, spec)], tracks[:1], days=14, history_days=14).one("cotenant", chosen)
+    alone = Scenario([Workload(refs[0], 1, spec)], tracks[:1], days=14, history_days=14).recommendation(
+        "cotenant", chosen
+    )
     assert "day_risk_margin" not in value(alone, CPU).inputs  # 7 days are not: the profile's rule holds

@@ -39,7 +39,9 @@ def proposed(requests: int, limits: int | None = None, **of: Any) -> dict[str, d
         Track(WEB, "web-0", cpu=steady(400, DAYS), memory=steady(300 << 20, DAYS), container=c)
         for c in ("app", "proxy")
     ]
-    recommendations = Scenario([two], tracks, days=DAYS, history_days=DAYS, limit_ranges=[bound(**of)]).made("cotenant")
+    recommendations = Scenario([two], tracks, days=DAYS, history_days=DAYS, limit_ranges=[bound(**of)]).recommendations(
+        "cotenant"
+    )
     return {
         ref: {f: amount(r, CPU, f) for f in (REQUEST, LIMIT)[: 2 if limits else 1]}
         for ref, r in recommendations.items()
@@ -62,7 +64,7 @@ def test_the_reason_says_that_a_limit_range_decided() -> None:
     two = Workload(WEB, 1, (Container("app", {CPU: 1000}),))
     tracks = [Track(WEB, "web-0", cpu=steady(400, DAYS), memory=steady(300 << 20, DAYS), container="app")]
     case = Scenario([two], tracks, days=DAYS, history_days=DAYS, limit_ranges=[bound(minimum=800)])
-    proposal = value(case.one("cotenant"), CPU)
+    proposal = value(case.recommendation("cotenant"), CPU)
     assert (proposal.amount, proposal.reason) == (800, Reason.LIMIT_RANGE)
     assert [clamp.rule for clamp in proposal.clamps][-1] == "LimitRange of namespace shop: pod"
 

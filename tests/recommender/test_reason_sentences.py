@@ -212,7 +212,7 @@ def _steps(reasoned: Told) -> list[int]:
 
 def told_in(where: PointedCluster, strategy: str) -> list[Told]:
     """Every value of a strategy's recommendations."""
-    recommendations = where.scenario.made(strategy, RecommenderSettings(cotenant=where.own))
+    recommendations = where.scenario.recommendations(strategy, RecommenderSettings(cotenant=where.own))
     return [
         Told(value, recommendation, where)
         for recommendation in recommendations.values()

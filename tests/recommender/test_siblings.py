@@ -53,7 +53,7 @@ def young(
 
 
 def recommended(scenario: Scenario, **own: object) -> Recommendation:
-    return scenario.one("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))  # type: ignore[arg-type]
+    return scenario.recommendation("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))  # type: ignore[arg-type]
 
 
 def enriched(scenario: Scenario) -> Recommendation:
@@ -194,7 +194,7 @@ def test_a_raise_that_leaves_another_container_less_is_not_made() -> None:
         ],
         quotas=[Quota("shop", "q", CPU, False, 5400, 5000)],
     )
-    recommendations = scenario.made("cotenant")
+    recommendations = scenario.recommendations("cotenant")
     assert value(recommendations["web-v2/app"], CPU).reason is Reason.NOT_ENOUGH_HISTORY
     assert amount(recommendations["web-v2/proxy"], CPU) == 220
 
@@ -273,7 +273,7 @@ def young_clusters(draw: st.DrawFn) -> Scenario:
             draw(st.sampled_from([0, of.workloads[0].replicas])),
             0,
         )
-        for recommendation in plain.made("cotenant", at_once).values()
+        for recommendation in plain.recommendations("cotenant", at_once).values()
         for name in ("web-v1", "web-blue")[: draw(st.integers(1, 2))]
         for of_value in recommendation.values
         if of_value.field is REQUEST and of_value.amount is not None
@@ -295,7 +295,10 @@ def _counted(value_of: Value, beside: Recommendation) -> float:
 @settings(deadline=None)
 @given(young_clusters())
 def test_no_value_is_smaller_or_looser_because_of_a_sibling(scenario: Scenario) -> None:
-    with_them, without = scenario.made("cotenant"), replace(scenario, siblings=()).made("cotenant")
+    with_them, without = (
+        scenario.recommendations("cotenant"),
+        replace(scenario, siblings=()).recommendations("cotenant"),
+    )
     for name, recommendation in with_them.items():
         plain = without[name]
         assert [(v.resource, v.field) for v in recommendation.values] == [(v.resource, v.field) for v in plain.values]
@@ -314,7 +317,7 @@ def test_the_order_of_siblings_and_workloads_does_not_matter(scenario: Scenario)
     other = replace(scenario.workloads[0], ref=WorkloadRef("shop", "Deployment", "other"))
     both = replace(scenario, workloads=[*scenario.workloads, other])
     turned = replace(both, workloads=both.workloads[::-1], siblings=[*scenario.siblings][::-1])
-    assert both.made("cotenant") == turned.made("cotenant")
+    assert both.recommendations("cotenant") == turned.recommendations("cotenant")
 
 
 @pytest.mark.slow
@@ -324,5 +327,5 @@ def test_siblings_of_others_change_nothing(scenario: Scenario) -> None:
     strangers = [
         replace(s, container=ContainerRef(WorkloadRef("shop", "Deployment", "api"), "app")) for s in scenario.siblings
     ]
-    plain = replace(scenario, siblings=()).made("cotenant")
-    assert replace(scenario, siblings=strangers).made("cotenant") == plain
+    plain = replace(scenario, siblings=()).recommendations("cotenant")
+    assert replace(scenario, siblings=strangers).recommendations("cotenant") == plain

@@ -192,7 +192,7 @@ def _roomy(node: Node, prefix: str) -> Node:
 
 
 def app_of(cluster: Scene, people: Callable[[], Person] | None = None, **context: Any) -> Any:
-    """The application with a service. people: the administrator at this machine unless said; given: fields of Given."""
+    """The application with a service. people: the administrator at this machine unless said; context: more of it."""
     settings = cluster.settings
     dashboard_context = DashboardContext(
         kubectl_command,

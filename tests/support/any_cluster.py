@@ -1,7 +1,7 @@
 """Any small pod with any usage, for properties of strategies; `KINDS` are those in which one rule decides.
 
 @given(clusters())
-def test_...(case: Scenario): case.made("cotenant")
+def test_...(case: Scenario): case.recommendations("cotenant")
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ class FixedTopologies:
     """The same machine for every node, or an error; counts how often it was asked."""
 
     trouble: CotenantError | None = None
-    asked: int = 0
+    questions: int = 0
 
     def topology(self, who: Person, node: str) -> NodeTopology:  # noqa: ARG002 - the service's signature
-        self.asked += 1
+        self.questions += 1
         if self.trouble is not None:
             raise self.trouble
         return visible_to(MACHINE, who)

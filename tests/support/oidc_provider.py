@@ -52,7 +52,7 @@ class Provider:
     refresh: bool = True
     revoked: bool = False
     issuer: str = ""
-    asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     refreshes: dict[str, str] = field(default_factory=dict)
 
@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, fields: dict[str, str]) -> None:
         provider, path = self.provider, urlsplit(self.path).path
-        provider.asked.append(path)
+        provider.paths.append(path)
         if provider.stalled is not None:
             provider.stalled.wait(60)
         if provider.silent:

@@ -149,14 +149,14 @@ class Scenario:
     def _owner(self, ref: PodContainerRef) -> WorkloadRef:
         return next(t.workload for t in self.tracks if t.ref == ref)
 
-    def made(self, strategy: str, settings: RecommenderSettings | None = None) -> dict[str, Recommendation]:
+    def recommendations(self, strategy: str, settings: RecommenderSettings | None = None) -> dict[str, Recommendation]:
         """Recommendations of a strategy by "workload/container"."""
         recommendations = load_strategy(strategy).recommend(self.evidence(), settings or RecommenderSettings())
         return {f"{r.container.workload.name}/{r.container.container}": r for r in recommendations}
 
-    def one(self, strategy: str, settings: RecommenderSettings | None = None) -> Recommendation:
+    def recommendation(self, strategy: str, settings: RecommenderSettings | None = None) -> Recommendation:
         """The first container's recommendation."""
-        return next(iter(self.made(strategy, settings).values()))
+        return next(iter(self.recommendations(strategy, settings).values()))
 
 
 def value(recommendation: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> Value:

@@ -79,7 +79,7 @@ class _Pods:
 
     living: dict[tuple[str, str], Pod] = field(default_factory=dict)
     shares: list[Share] = field(default_factory=list)
-    begun: dict[str, tuple[float, Amounts, bool]] = field(default_factory=dict)
+    started: dict[str, tuple[float, Amounts, bool]] = field(default_factory=dict)
     """By uid: since when a bound pod has these amounts, and whether they were promised."""
 
 
@@ -104,15 +104,15 @@ def _follow(pods: _Pods, write: ApiWrite) -> None:
         if not pod.node:
             continue
         has = {**pod_request(pod.body["spec"]), **hardware(pod.body["metadata"].get("annotations") or {})}
-        since, before, promised = pods.begun.setdefault(pod.uid, (pod.bound_seconds, has, not pod.came_with_node))
+        since, before, promised = pods.started.setdefault(pod.uid, (pod.bound_seconds, has, not pod.came_with_node))
         if before != has:
             _share(pods, Share(pod.node, pod.name, before, since, write.asked_seconds, promised))
-            pods.begun[pod.uid] = (write.answered_seconds, has, True)
+            pods.started[pod.uid] = (write.answered_seconds, has, True)
 
 
 def _end(pods: _Pods, pod: Pod, seconds: float) -> None:
-    if pod.uid in pods.begun:
-        since, has, promised = pods.begun.pop(pod.uid)
+    if pod.uid in pods.started:
+        since, has, promised = pods.started.pop(pod.uid)
         _share(pods, Share(pod.node, pod.name, has, since, seconds, promised))
 
 
