@@ -110,7 +110,7 @@ def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
 
 
 def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
-    """Return the mean vote above which a peak is expected, from the votes before all series' past days without a peak.
+    """Return the mean vote above which a peak is expected: a high quantile of those before past days without a peak.
 
     votes (0..1): (n, days + 1) of `mean_votes`; with_peak, counts: (n, days). Only the newer half of days is tested.
     """

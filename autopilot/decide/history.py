@@ -226,8 +226,8 @@ def gitops_writer(live: Json, kind: str) -> str:
 def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:
     """Return who changed or rolled back what the autopilot's last change of this workload had set; "" if nobody did.
 
-    `statuses` are the changes of this workload in the order in which they were accepted. A refused second part of a
-    canary counts too: its fields no longer have the values of the time when it was accepted.
+    `statuses` are the changes of this workload in the order in which they were accepted. Fields of a refused second
+    part of a canary are compared as well, with their values at the time of its acceptance.
     """
     last = next((s for s in reversed(statuses) if s.state not in _NEVER_WRITTEN), None)
     if last is None or not accepted_by_autopilot(last):

@@ -193,7 +193,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """Return the ceiling narrowed by a policy; raise UsageError if the policy asks for more than it allows."""
+    """Return the ceiling narrowed by a policy; raise UsageError if the policy asks for more than the ceiling allows."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}

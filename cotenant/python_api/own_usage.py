@@ -119,10 +119,10 @@ def backtest(
 ) -> pd.DataFrame:
     """Forecast past periods of a history from the data before them, and score the forecasts against baselines.
 
-    `usage` is as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata (groups
-    of series). `origins` is the number of forecasts, `horizon` "24h" in half hours or "7d" in hours. `baselines` are
-    such as ("B1", "B14"); empty means all fast ones. `known_share` is the share of 14 days for which a series needs
-    data. One row per stratum and forecaster, with the columns of `cotenant backtest -o json` (docs/backtest.md). Raises
+    `usage` is as for `forecast`, of at least 15 days; requests, if it has them, count as limits when series are grouped
+    (strata). `origins` is the number of forecasts, `horizon` "24h" in half hours or "7d" in hours. `baselines` are such
+    as ("B1", "B14"); empty means all fast ones. `known_share` is the share of 14 days for which a series needs data.
+    One row per stratum and forecaster, with the columns of `cotenant backtest -o json` (docs/backtest.md). Raises
     NotEnoughHistory if there are too few days.
     """
     of_resource = resource_of(resource)

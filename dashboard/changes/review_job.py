@@ -34,7 +34,7 @@ def way_of(method: Method) -> Method:
 
 
 class ReviewPass:
-    """Reviews of many workloads, all by one method; unless a person chose it, it is known after the last review."""
+    """Reviews of many workloads, all by one method; a method that no person chose is known after the last review."""
 
     def __init__(self, ask: Ask, method: Method | None) -> None:
         """Store the chosen `method`; if it is None, `default_method` chooses it at the end."""
@@ -42,7 +42,7 @@ class ReviewPass:
         self._by_way: dict[Method, list[WorkloadReview]] = {}
 
     def add(self, some: Sequence[WorkloadRef]) -> None:
-        """Review more workloads, by the chosen method or by each one that may still become the default."""
+        """Review more workloads, by the chosen method, or by each method that may still become the default."""
         way = way_of(self._method or Method.TEMPLATE)
         looks = self._ask(some, way)
         self._by_way.setdefault(way, []).extend(looks)

@@ -45,13 +45,13 @@ class BacktestScores:
     """The scores of C forecasters (contenders) on n series at K times (origins); NaN if a series did not take part.
 
     - of_trial, (n, K): slots; scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the history); age_days; real
-      (the day has a peak); equal (several of one height); windows (its peaks above half height).
+      (the day has a peak); equal (several peaks of one height); windows (number of peaks above half height).
     - of_contender, (C, n, K): loss (mean pinball over SCORED_LEVELS and slots); error (mean |actual - median|); winkler
       (80 % interval); hit, iou, capture, late_minutes; claims; height ((forecast - actual) / actual 24-hour peak);
       windows_said and windows_matched (within an hour of an actual one); peak_held_50 and _95 (actual 24-hour peak at
       or below that level of the peak head).
     - covered: (C, n, K, L), slots at or below each level; level_loss: (C, L), sums over all slots; hourly: (C, 24, L),
-      slots covered of hourly_slots (24,); acf_24h, mean, limits: (n,).
+      slots at or below each level by UTC hour, of hourly_slots (24,); acf_24h, mean, limits: (n,).
     """
 
     plan: BacktestPlan

@@ -35,7 +35,7 @@ class CraneDsp:
         """Return quantiles (n, horizon, L) of the slots after `grid` from `history` (n, grid.size); see `Forecaster`.
 
         Only whole days are used, from the newest back; with fewer than two the forecast is NaN, which `conform` fills.
-        All levels have the path of the candidate with the smaller loss on the last day.
+        All levels have the same path: that of the estimator with the smaller loss on the last day.
         """
         day = grid.slots_per_day
         # Gaps filled on a straight line, then clipped to the percentiles 0.1 and 99.9; NaN where nothing is known.
