@@ -102,7 +102,7 @@ class Calendar:
         return adjusted
 
     def special(self, path: Array, history: FloatMatrix) -> Array:
-        """Return the forecast (n, horizon, L), days of rest taken from similar days, events scaled by their factor."""
+        """Return the path (n, horizon, L) with days of rest taken from past ones, and events scaled by their factor."""
         if self.plain:
             return path
         ahead = slice(self.grid.size, None)

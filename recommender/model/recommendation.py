@@ -67,7 +67,7 @@ class Backtest:
 
     `throttled_minutes` are container-minutes with CPU demand above the limit (0 without a limit; contention on a busy
     node is not counted). `oom_kills` sums over pod-days the recorded kills under a limit of at least the proposed one,
-    and at least one kill for a day on which the working set exceeded the proposed limit. `evictions` are pod-days on
+    but at least one kill for a day on which the working set exceeded the proposed limit. `evictions` are pod-days on
     which the working set exceeded the proposed memory request but not the present one. `freed_*` is the mean decrease
     of the requests of all pods together, in the resource's unit, negative for an increase. The `now_*` fields are the
     same for the present values; `cotenant.recommender.backtest` defines the rules.

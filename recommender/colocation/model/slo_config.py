@@ -185,7 +185,7 @@ class SloConfig:
         return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
 
     def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
-        """Return a key's values on nodes that match its entry and colocation-config's `colocation` (None = none)."""
+        """Return a key's values on nodes that match the key's `entry` and colocation-config's entry `colocation`."""
         out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
             out = merge_objects(out, layer)
