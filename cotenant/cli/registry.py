@@ -155,7 +155,7 @@ EXPLAIN: Final = (
     CommandEntry(
         "pod", "cotenant.scheduler_ext.extender.commands.why", "Why a pod is pending: which nodes refuse it, and why."
     ),
-    CommandEntry("node", _EXPLAIN, "What a node can lend, term by term.", command="node"),
+    CommandEntry("node", _EXPLAIN, "What a node can lend, with each term of the formula.", command="node"),
     CommandEntry("node-slo", _EXPLAIN, "Which configuration layer set each SLO value of a node.", command="node-slo"),
     CommandEntry(
         "guards",
