@@ -77,7 +77,7 @@ def workloads(advice: Relation, query: Query | None, window: slice = queries.ALL
 
 @dataclass(frozen=True, slots=True)
 class SelectionTotals:
-    """Totals of the selected rows: their number, that of workloads, the savings after all steps, and rows by risk."""
+    """Number of selected rows and of their workloads, savings after all steps, and number of rows by risk."""
 
     rows: int
     workloads: int

@@ -108,12 +108,29 @@ def test_no_more_names_have_a_word_that_the_glossary_refuses() -> None:
     assert len(names) <= REFUSED, f"docs/glossary.md has another word: {names}"
 
 
+def fillers_in(function: ast.FunctionDef | ast.AsyncFunctionDef, fillers: set[str]) -> set[str]:
+    """Fillers by which the function names a parameter or a variable."""
+    stored = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return fillers & ({n.arg for n in ast.walk(function) if isinstance(n, ast.arg)} | {n.id for n in stored})
+
+
 def test_no_parameter_or_variable_is_named_by_a_filler() -> None:
-    fillers = []
-    for file, function in definitions():
-        if not isinstance(function, ast.ClassDef):
-            names = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-            stored = (n for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-            names |= {node.id for node in stored}
-            fillers += [f"{file}:{function.lineno} {function.name}: {name}" for name in names & FILLERS]
+    fillers = [
+        f"{file}:{function.lineno} {function.name}: {name}"
+        for file, function in definitions()
+        if not isinstance(function, ast.ClassDef)
+        for name in fillers_in(function, FILLERS)
+    ]
     assert fillers == [], "name it by what it holds (pod, candidate, recommendation)"
+
+
+def test_tests_and_benchmarks_name_the_thing_itself() -> None:
+    fillers = [
+        f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {name}"
+        for folder in ("bench", "lab", "tests", "tools")
+        for path in ROOT.glob(f"{folder}/**/*.py")
+        for function in _defined(ast.parse(path.read_text()))
+        if not isinstance(function, ast.ClassDef)
+        for name in fillers_in(function, FILLERS | {"answer", "scene", "world"})
+    ]
+    assert fillers == [], "name it by what it holds (response, cluster, change)"

@@ -275,7 +275,7 @@ def test_page_and_file_are_what_the_dictionary_says_and_the_page_stays_short() -
 def test_what_thresholds_are_compared_with_and_the_peak_of_pages_are_named_apart() -> None:
     peak = QUANTITIES["peak"]
     assert "5 min" in peak.name and peak.resolution == "5 minutes"
-    for key, use in {"highest_half_hour_ratio": "moves are decided", "highest_half_hour_p95": "thresholds"}.items():
+    for key, use in {"highest_half_hour_ratio": "thresholds for moves", "highest_half_hour_p95": "thresholds"}.items():
         quantity = QUANTITIES[key]
         assert "half hour" in quantity.name and "peak" not in quantity.name and quantity.resolution == "half hour"
         assert use in quantity.definition and use not in peak.definition
