@@ -91,9 +91,7 @@ def reclaimable(
     node: Annotated[
         str | None, typer.Argument(metavar="NODE", help="Only this node.", autocompletion=node_names)
     ] = None,
-    terms: Annotated[
-        bool, typer.Option("--terms", help="A row per band and resource, with the formula's terms.")
-    ] = False,
+    terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource: the formula's terms.")] = False,
 ) -> None:
     """Show the capacity that batch and mid pods may use on each node, by Koordinator's formulas."""
     from cotenant.base.errors import NoData
