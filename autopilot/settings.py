@@ -170,11 +170,11 @@ class AutopilotSettings(Section, frozen=True):
     such change; after the third the workload is given up.
     """
     stop_share: float = 0.05
-    """If this share of the last changes did harm, everything stops until a person resumes it. One change in twenty is
-    more than chance; people decide then.
+    """Share of the last changes that did harm at which everything stops until a person resumes it. One change in twenty
+    is more than chance.
     """
     stop_changes: int = 40
-    """Number of last verified changes of which that share is taken. Forty changes resolve a share of one in twenty."""
+    """Number of the last verified changes for `stop_share`. Forty changes resolve a share of one in twenty."""
     trouble_query: Annotated[
         str,
         setting(

@@ -104,11 +104,11 @@ class ChangeServiceConfig(ActDependencies):
     settings: ActionSettings
     recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]
     gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
-    """Shares of GPUs that findings propose for these workloads."""
+    """Returns the GPU shares that findings propose for these workloads."""
     switch_namespace: str = "koordinator-system"
     """Namespace of the switch that stops every program."""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
-    """How bundles are written, and what they call money."""
+    """Settings of the format of bundles, and of the currency in them."""
     for_autopilot: bool = False
 
 

@@ -41,13 +41,13 @@ class DashboardSettings(Section, frozen=True):
     pages are open.
     """
     poll_seconds: int = 15
-    """How often an open page asks whether there are newer results. An open page asks a small question; results come by
-    the hour.
+    """Seconds between two requests of an open page for newer results. Such a request is small; results come by the
+    hour.
     """
     body_cap_bytes: int = 8 * 1024**2
-    """Larger request bodies are refused (413). A settings file of a page has kilobytes; more is no use but an attack's.
+    """Largest accepted request body; larger ones are refused (413). A page sends kilobytes; only an attack needs more.
     """
     read_seconds: float = 30.0
-    """Longest that a request's body may take to come (408). Ends requests that come in slowly on purpose; no browser
+    """Longest time in which a request's body has to arrive (408). It ends requests that are slow on purpose; no browser
     needs so long.
     """

@@ -64,10 +64,10 @@ class ForecastingSettings(Section, frozen=True):
         ),
     ] = msgspec.field(default_factory=list)
     history_days: int = 14
-    """History that a forecast looks at. Two weeks: each weekday twice, as profiler.window_days keeps by default."""
+    """Days of history that a forecast reads. Two weeks have each weekday twice; profiler.window_days keeps as many."""
     minimum_days: float = 2.0
-    """History below which the portrait's quantiles stand in for a forecast. Two days are the least from which one daily
-    pattern can be tried on another day.
+    """Days of history below which the portrait's quantiles replace a forecast. Two days are the least with which the
+    pattern of one day can be tested on another.
     """
     origins: Annotated[
         int,
@@ -80,12 +80,12 @@ class ForecastingSettings(Section, frozen=True):
         ),
     ] = 7
     prior_days: float = 2.0
-    """Back-tests that the mean over all series counts for in each one's weights. Strength of the prior over all series:
-    inside the models' weights, its effect cannot be judged from outside.
+    """Number of back-tests as which the mean over all series counts in the weights of each series. Its effect inside
+    the weights of the models cannot be judged from outside.
     """
     relearn_hours: float = 12.0
-    """How long a scan goes on with what earlier back-tests taught; 0 = back-tests in every scan. Half a day: the
-    models' weights move from day to day, not from scan to scan.
+    """Hours for which a scan reuses the results of earlier back-tests; 0 = back-tests in every scan. Half a day,
+    because the models' weights change from day to day, not from scan to scan.
     """
     booster_rows: Annotated[
         int,
@@ -97,21 +97,21 @@ class ForecastingSettings(Section, frozen=True):
         ),
     ] = 12_000
     booster_minimum_series: int = 50
-    """Series below which no booster is trained. A model over all series needs many of them to learn what one alone does
-    not show.
+    """Number of series below which no booster is trained. A model over all series needs many of them to learn what a
+    single series does not show.
     """
     coverage_step: float = 0.2
-    """How fast a series answers to its own misses of the upper quantiles (adaptive conformal). Step size of adaptive
-    conformal inference: its effect cannot be judged from outside.
+    """Step size of adaptive conformal inference: by how much a series that exceeds its upper quantiles too often raises
+    them. The effect of this value cannot be judged from outside.
     """
     cluster_peak_share: float = 0.03
-    """The same for the cluster's totals, of what is allocatable: (p95 - p5) / allocatable, on days that repeat. A daily
-    rise of the totals below three percent of the allocatable amount is not worth an announcement.
+    """Least (p95 - p5) / allocatable of the cluster's totals on days that repeat for which a peak is expected. A
+    smaller daily rise is not worth an announcement.
     """
 
     week_workloads: int = 10
-    """Workloads, those that use most CPU, that get a week ahead and are taken apart into trend and habits. The
-    workloads that use most: what a page shows; it bounds the scan's time.
+    """Number of workloads, those with the highest CPU usage, that get a week's forecast and a decomposition into trend
+    and seasons. A page shows that many; the number limits the scan's time.
     """
 
     def __post_init__(self) -> None:
@@ -148,18 +148,16 @@ class NodePeakSettings(Section, frozen=True):
         ),
     ] = 0.5
     calibration_days: int = 90
-    """Most days of past decisions that the rule is tested on, as far as totals of nodes go back. They are kept from
-    scan to scan, so after a first scan they go back profiler.window_days, later further. Three months of decisions
-    resolve a risk of one percent; profiler.keep_days says what is kept.
+    """Most days of past decisions on which the rule is tested: profiler.window_days after a first scan, later more,
+    because node totals are kept from scan to scan (profiler.keep_days). Three months of decisions resolve a risk of one
+    percent.
     """
     prior_days: float = 30.0
-    """Days of a cluster's own past decisions by which half of what they were more restless than the constants counts.
-    A day counts once, however many nodes it has: they pass their peaks together.
+    """Number of days of a cluster's own past decisions at which they count as much as the built-in constants. A day
+    counts once, however many nodes it has, because the nodes of a cluster exceed their peaks together.
     """
     minimum_days: int = 7
-    """Days of record below which a node gets Koordinator's formula. One whole week: below it the weekday's pattern is
-    not known, and Koordinator's formula is used.
-    """
+    """Days of record below which a node gets Koordinator's formula. Less than a week does not show every weekday."""
 
     def risk(self, resource: Resource) -> float:
         """Return the risk for a resource as a share, 0..1."""

@@ -32,8 +32,8 @@ class ProfileSettings(Section, frozen=True):
     """Added to the highest memory ever seen. Defines the profile; recommender.cotenant.memory_margin_fraction sets a
     margin of your own."""
     cpu_root_margin_millicores: float = 2.0
-    """Added to the CPU demand: the square root of (demand x this). Large for a small container, small for a
-    large one, as bursts are. Defines the profile: small containers burst more, relative to their demand."""
+    """Added to the CPU demand: the square root of (demand x this). Relative to its demand, a small container gets a
+    larger margin, because its bursts are larger. Defines the profile."""
 
 
 class ProfilesSettings(Section, frozen=True):
@@ -76,7 +76,7 @@ class CotenantSettings(Section, frozen=True):
         ),
     ] = "balanced"
     profiles: ProfilesSettings = ProfilesSettings()
-    """What the profiles mean."""
+    """The quantiles and margins of each profile."""
     cpu_fraction: Annotated[
         Fraction | None,
         setting(
@@ -187,8 +187,8 @@ class FindingSettings(Section, frozen=True):
     """Share of slots with a sample that a finding needs. With fewer than half of the samples the unseen part
     decides, not the seen one."""
     idle_pod_millicores: int = 5
-    """A workload is idle if no pod ever used more CPU than this in 5 minutes. Five millicores is what a health check
-    uses: nobody works there."""
+    """A workload is idle if no pod ever used more CPU than this in 5 minutes. Health checks alone use five millicores.
+    """
     idle_gpu_percent: float = 3.0
     """A container's GPUs are idle if together they never computed for a larger part of 5 minutes. Three percent of one
     device is what drivers and health checks use."""

@@ -26,8 +26,7 @@ class GuardrailSettings(Section, frozen=True):
         ),
     ] = 7.0
     minimum_coverage: float = 0.9
-    """Share of the pods' time with samples; less is a data gap. Below nine samples in ten a peak may have been missed:
-    no change rests on that."""
+    """Least share of the pods' time with samples. With fewer than nine samples in ten a peak may have been missed."""
     most_cpu_cut: Annotated[
         float,
         setting("Largest cut of a CPU request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
@@ -148,8 +147,9 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = True
     resize_seconds: float = 30.0
-    """How long to wait for the nodes' answers to an in-place resize. The kubelet answers a resize within its sync
-    period; after it the change is reported as pending, not undone."""
+    """Seconds to wait for the nodes' answers to an in-place resize. The kubelet answers within its sync period; after
+    this time the change is reported as pending, not undone.
+    """
     watch: Annotated[
         bool,
         setting(
@@ -158,7 +158,7 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = True
     watch_seconds: float = 60.0
-    """Time between two runs of the watcher. Period of the watcher; soaks last many times as long."""
+    """Seconds between two runs of the watcher. Soak times are many times as long."""
     latency_query: Annotated[
         str,
         setting(

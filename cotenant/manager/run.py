@@ -49,7 +49,7 @@ class Options:
     elect: bool = True
     identity: str = ""
     fast_forward: bool = False
-    """The clock differs from the machine's on purpose, so it is not compared with the API server's."""
+    """True if the clock differs from the machine's on purpose, so that it is not compared with the API server's."""
 
 
 class Manager:
