@@ -136,8 +136,8 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
     """Return the amount that the scheduler counts for a pod of these containers (`base.kubernetes.pod_request`).
 
     The amount is in the resource's unit. `side` is "requests" or "limits"; a missing request is the limit. Init
-    containers and sidecars are in the order in which they start. Overhead is not included, and pod-level amounts only
-    by `Workload.pod_amount`.
+    containers and sidecars are in the order in which they start. Overhead and pod-level amounts are not included;
+    `Workload.pod_amount` includes the latter.
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
@@ -248,7 +248,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClass:
-    """The class of pods of one template and state, and their requests.
+    """The QoS class, priority class and requests that all pods of one template and state share.
 
     `requests` are the effective ones of the whole pod (all containers, overhead); `mid_requests` are those of the
     extended resources mid-cpu and mid-memory. `zones` are the numbers of the NUMA zones that the scheduler chose, empty

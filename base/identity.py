@@ -20,10 +20,7 @@ FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '
 
 
 def fits_folder(name: str) -> bool:
-    """Return whether a name, such as a cluster's, is safe as one part of a path.
-
-    The path is that of a store, a ledger or a URL.
-    """
+    """Return whether a name, such as a cluster's, is safe as a part of the path of a store, a ledger or a URL."""
     return bool(_FOLDER.fullmatch(name)) and ".." not in name and ".corrupt-" not in name
 
 

@@ -177,18 +177,18 @@ def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
 
 
 def new_ledger(node: str, node_uid: str) -> Create:
-    """Return the creation of an empty ledger, owned by its Node; the server refuses it (409) if there is one.
+    """Return the creation of a node's empty ledger, owned by the Node; the server refuses it (409) if there is one.
 
-    It is empty because a later apply by the same manager could not remove entries that the creation made.
+    No entry is created with it, because a later apply by the same manager could not remove that entry.
     """
     return Create(ledger_address(node), _body(node, node_uid, []), why="hardware of pods")
 
 
 def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding]) -> Apply:
-    """Return the write of the ledger with these entries; the server refuses it (409) if it has changed since the read.
+    """Return the apply of a ledger with these entries; the server refuses it (409) if the ledger changed meanwhile.
 
-    The version alone would detect a change, but would create a deleted ledger again, without the entries that others
-    have written since it was read; so the uid is checked, too.
+    With the resourceVersion alone, the apply would create a deleted ledger again, without the entries that others have
+    written since; so it has the uid, too.
     """
     pods = [
         {"uid": h.uid, "namespace": h.pod.partition("/")[0], "name": h.pod.partition("/")[2]}
@@ -207,7 +207,7 @@ def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any
 
 
 def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
-    """Return, by pod uid, the entries of pods that are or may yet be bound here; so may pods that `fates` lacks."""
+    """Return, by pod uid, the ledger's entries of pods that are not OVER; a pod that `fates` lacks is WAITING."""
     return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
 
 

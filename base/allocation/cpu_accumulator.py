@@ -4,10 +4,10 @@ The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource
 inside one NUMA node (first under the exclusivity policy, then without it), else inside one socket, else the emptiest
 sockets as a whole, then cores of the fullest ones, and at last single threads, on the sockets that give most and on
 cores that others use already. SpreadByPCPUs takes one thread per core inside one NUMA node, else several threads per
-core there, then the same inside one socket, then anywhere. The strategy orders NUMA nodes (by their free CPUs, then
-their socket's) and sockets: most allocated packs, least allocated levels. Three rules are stricter than Koordinator's:
-a required policy that cannot be met is refused, not replaced; a pod gets exactly the requested CPUs, all unshared; and
-exclusive pods share a core only after every NUMA node was tried without sharing.
+core there, then the same inside one socket, then anywhere. The strategy orders NUMA nodes (by their free CPUs, then by
+their socket's) and sockets: "most allocated" tries the fullest first, "least allocated" the emptiest. Three rules are
+stricter than Koordinator's: a required policy that cannot be met is refused, not replaced; a pod gets exactly the
+requested CPUs, all unshared; and exclusive pods share a core only after every NUMA node was tried without sharing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class CpuRequest:
 class CpuOccupation:
     """The CPUs of a node that are not free.
 
-    `cores_alone` and `numa_nodes_alone` have CPUs of pods that are exclusive at that level.
+    `cores_alone` and `numa_nodes_alone` are the numbers of cores and NUMA nodes with a pod that is exclusive at that
+    level.
     """
 
     taken: Cpus = frozenset()

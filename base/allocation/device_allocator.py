@@ -70,9 +70,10 @@ class DeviceAllocator:
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
-    """Return a node's devices, with its label for partitions; None if it has no readable Device object.
+    """Return a node's devices; None if it has no readable Device object or if ResourceClaims allocate its devices.
 
-    Return None, too, if ResourceClaims allocate the devices. A device that a ResourceClaim still has gives no shares.
+    A device that a ResourceClaim still has counts as unhealthy. Partitions are also honoured if the node's label says
+    so.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:
@@ -91,7 +92,7 @@ def inventory_on(node: NodeHardware) -> DeviceInventory | None:
 def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
     """Return the devices that these pods have.
 
-    An annotation that is unreadable, or claims kinds or numbers of devices its pod does not request, is skipped.
+    A pod's annotation is skipped if it is unreadable, or if it exceeds the pod's requests and is not from the ledger.
     """
     taken = []
     for holding in holdings:

@@ -60,9 +60,9 @@ class _Leads(NamedTuple):
 class JointPlacement:
     """The devices that a node can offer to kinds of devices that a pod wants near each other.
 
-    `kinds` are at least two, the leading kind first. `candidates` are, for each kind, the devices with enough free;
-    `counts` is how many the pod requests. If `required`, all kinds must be on the same PCIe switches. `partitions` are
-    the free partitions of the requested GPUs, if GPUs are given only as partitions.
+    `kinds` are at least two, the leading kind first. `candidates` are the devices of each kind that have the requested
+    share free, `counts` is the requested number of devices of each kind. If `required`, all kinds must be on the same
+    PCIe switches. `partitions` are the free partitions of the requested GPUs, if GPUs are given only as partitions.
     """
 
     kinds: tuple[DeviceKind, ...]

@@ -103,8 +103,8 @@ class DeviceDemand:
 
     `joint` kinds should be near each other, the first one leads; if `together`, each PCIe switch that is used must have
     all these kinds. If `restricted`, GPUs are given only as one of the best partitions, with at least `ring_bandwidth`.
-    A kind with `ApplyForAll` is in none of `joint`, as in Koordinator. Annotations for kinds that the pod does not
-    request are ignored.
+    `joint` never has a kind that is requested by `ApplyForAll`, as in Koordinator. Annotations for kinds that the pod
+    does not request are ignored.
     """
 
     requests: Mapping[DeviceKind, KindRequest] = field(default_factory=dict)
@@ -121,7 +121,8 @@ class DeviceDemand:
     def most(self, kind: DeviceKind, leading: int) -> int | None:
         """Return the largest number of devices of a kind that the pod may get; 0 if it requests none, None for all.
 
-        `leading` is the number of its devices of the leading kind; a following kind has one for each of their switches.
+        `leading` is the pod's number of devices of the leading kind: a kind that follows may get one for each of their
+        switches.
         """
         request = self.requests.get(kind)
         if request is None or request.count is None:

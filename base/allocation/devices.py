@@ -201,7 +201,7 @@ class _DeviceObjectWire(msgspec.Struct):
 
 
 def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
-    """Return the devices of a Device object; raise UsageError if it is unreadable or has two devices of one minor.
+    """Return the devices of a Device object; raise UsageError if it is unreadable or lists a type and minor twice.
 
     Unknown kinds are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
     """

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 class PodDemand(Protocol):
     """The usage and requests of high-priority pods (prod, mid, no class), in the resource's unit.
 
-    The arrays are sums by node (shape (nodes,), integers) or values per pod (shape (pods,), floats); a term must be
-    valid for both, because NUMA zones sum it over their pods. `hp_max` is the larger of usage and request, per pod.
+    The arrays are sums by node (shape (nodes,), integers) or values per pod (shape (pods,), floats). A policy's term
+    must accept both: for NUMA zones it is computed per pod and then summed. `hp_max` is the larger of usage and
+    request, per pod.
     """
 
     @property
@@ -69,9 +70,9 @@ class PodTerm(FormulaTerm):
 class ReclaimPolicy:
     """One reclaim policy; `meaning` is the end of a sentence that begins with the computed amount.
 
-    If `for_cpu`, it may compute batch CPU, else only memory; if `reserved_alone`, outside of pods only reserved
-    capacity counts, not usage; if `by_forecast`, a calibrated 24-hour peak (where there is one) replaces the pods'
-    term, and the safety margin once it is proven.
+    `for_cpu` is true if the policy may compute batch CPU, not only batch memory. If `reserved_alone`, only the reserved
+    capacity is subtracted for what is outside of pods, not the system's usage. If `by_forecast`, a node's calibrated
+    24-hour peak, if there is one, replaces the pods' term; once the peak is proven, no safety margin is subtracted.
     """
 
     name: str

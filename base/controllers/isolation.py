@@ -82,10 +82,10 @@ def standing_items(
     compute: Callable[[Collection[ItemT]], object],
     of_others: tuple[type[Exception], ...],
 ) -> dict[ItemT, str]:
-    """Return the items on which processes hung in a computation, and why each is left out.
+    """Return the items on which earlier processes hung in this computation, each with the reason to leave it out.
 
-    The search continues from the last process's record; this process may hang as well. Raise LeftOut, for an hour, if
-    the computation hangs whatever items are left out.
+    If the last process left a record, the search goes on from it by further calls of `compute`, on which this process
+    may hang as well. Raise LeftOut for the rest of the hour if the computation hung with all `items` left out.
     """
     left_out = (
         {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}

@@ -187,7 +187,6 @@ class FeatureRunner:
     """The loop of one feature; if the setting `manager.write` is off, the feature decides but nothing is sent."""
 
     def __init__(self, feature: Feature, sender: Sender, context: LoopContext) -> None:
-        """Create the runner of a feature; nothing runs yet."""
         self.feature = feature
         self.last = ControllerRound()
         self.rounds = 0

@@ -131,12 +131,11 @@ class Sender:
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         """Send the intents and return an outcome for each intent that was tried.
 
-        There are fewer outcomes than intents if a right, a kind, the Lease or the server is missing, or if writes that
-        need one right take longer than `seconds`: the others wait for the next decision.
-
-        The first intent of each (resource, subresource) is sent alone: 5,000 nodes without the right cost `PROBES`
-        refusals. A missing object or namespace says nothing about the others. An intent that lacked a right before is
-        sent after all others, so that in the end each intent has been tried.
+        Some intents are not tried if a right, a kind, the Lease or the server is missing, or if writes that need one
+        right take longer than `seconds`: they wait for the next decision. The first intent of each (resource,
+        subresource) is sent alone: 5,000 nodes without the right cost `PROBES` refusals. A missing object or namespace
+        says nothing about the others. An intent that lacked a right before is sent after all others, so that in the end
+        each intent has been tried.
         """
         outcomes: list[Outcome] = []
         # Group intents by the target of a right: API version, resource and subresource, in order of appearance

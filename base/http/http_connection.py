@@ -100,7 +100,6 @@ class Connection(asyncio.Protocol):
     """A client's connection in one event loop; it is in the set `others` while it is open."""
 
     def __init__(self, app: Application, limits: Limits, others: set[Connection]) -> None:
-        """Create the connection; `connection_made` sets its transport."""
         self._app, self._limits, self._others = app, limits, others
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)

@@ -40,7 +40,6 @@ class ServerTls:
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        """Start with a context that has the first certificate."""
         self.entrance = context
         """What the event loop accepts connections with."""
         self._newest = context

@@ -15,7 +15,6 @@ class CertificateAdapter(HTTPAdapter):
     """An adapter of the library `requests` that verifies certificates by `tls.accept_older_authorities`."""
 
     def __init__(self, **options: Any) -> None:
-        """Create an adapter with the options of HTTPAdapter."""
         self._context = accept_older_authorities(create_urllib3_context())
         super().__init__(**options)
 

@@ -1,8 +1,8 @@
 """The containers of a workload's pods, whether one template creates all pods or several do. Pure.
 
 A Deployment has one template, and its youngest pod shows it. An operator's object has a head and workers, a driver and
-executors: its containers are those of all its pods, each with its number of pods. If the container's name does not
-distinguish templates (a master and its workers with the same one), they are not mixed but get SEVERAL_TEMPLATES.
+executors: its containers are those of all its pods, each with its number of pods. If containers of several templates
+have one name (in a master and in its workers), they are not mixed: the container gets the gap SEVERAL_TEMPLATES.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ ELLIPSIS: Final = "..."
 def difference(old: str, new: str) -> str:
     """Return the leaves of `new` that differ from `old`, as text: "batch-cpu 9157 -> 9987, mid-cpu 100 -> 90".
 
-    The old value may be a summary of another shape, so leaves are compared by the last key of their path; if any
-    changed leaf is in the summary, only such leaves are reported. A text that is not JSON is cut; without an old value
-    the new leaves are named.
+    `old` may be a summary of another shape, so leaves are compared by the last key of their path; if `old` has any of
+    the changed leaves, only these are reported. A text that is not JSON is cut. If `old` is empty, all leaves of `new`
+    are listed.
     """
     try:
         before = dict(_leaves(msgspec.json.decode(old))) if old else {}

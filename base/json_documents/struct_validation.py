@@ -38,10 +38,7 @@ class Deviation:
 
 
 def deviations(value: Any, kind: Any, path: str = "$") -> Iterator[Deviation]:
-    """Yield each deviation of `value` from the type; fields may be missing.
-
-    `value` is JSON whose nulls in objects are already removed.
-    """
+    """Yield each deviation of the JSON `value` from the type; the caller has removed nulls; fields may be missing."""
     yield from _deviations(value, type_of(kind), path)
 
 

@@ -169,7 +169,6 @@ class KubeClient:
         pause: Pause | None = None,
         server_clock: ServerClock | None = None,
     ) -> None:
-        """Create the client; nothing is requested yet."""
         make_ready()
         self.server_clock = server_clock or ServerClock()
         self.access = access
@@ -460,10 +459,7 @@ def _status_of(answer: ApiResponse) -> _ErrorStatus:
 
 
 def refusal(what: str, answer: ApiResponse) -> ClusterError:
-    """Return the error for a response that is neither a success nor due to a missing right.
-
-    `what` names the server and the request.
-    """
+    """Return the error for a failure that is not a missing right; `what` names the server and the request."""
     kind = ClusterInvalid if _is_schema_mismatch(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         status = _status_of(answer)

@@ -214,7 +214,6 @@ class Chunks:
     """A decoder of the chunked transfer coding (RFC 9112, 7.1) for a body that arrives in pieces, without trailers."""
 
     def __init__(self) -> None:
-        """Before the first byte."""
         self.ended = False
         """The last chunk, which is empty, has come."""
         self._rest = bytearray()
@@ -274,7 +273,6 @@ class _Whole(http.client.HTTPConnection):
             self._parts = None
 
     def send(self, data: Any) -> None:
-        """Buffer the data or send it."""
         if self._parts is None:
             super().send(data)
         else:

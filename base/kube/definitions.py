@@ -1,7 +1,7 @@
 """EDGE: compare the custom resources that an API server serves (OpenAPI) with the CRDs of this version.
 
-Every account may read the OpenAPI, so that the manager needs no right to read CRDs. A field that the server's schema
-lacks is refused (server-side apply) or dropped by it.
+Every account may read the OpenAPI, so that the manager needs no right to read CRDs. The server refuses (server-side
+apply) or drops a field that its schema lacks.
 """
 
 from __future__ import annotations

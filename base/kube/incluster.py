@@ -34,10 +34,7 @@ class AccountFiles:
 
 
 def service_account(files: AccountFiles, env: Mapping[str, str]) -> Access:
-    """Return the access of the service account.
-
-    Raise ClusterError if the address, the token or the certificate authority is missing.
-    """
+    """Return the service account's access; ClusterError if the address, the token or the authority is missing."""
     if not Path(files.ca).is_file():
         raise ClusterError(f"no access to a cluster: there is no file {files.ca}", fix=_FIX)
     token = _Token(Path(files.token), time.monotonic)

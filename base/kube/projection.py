@@ -217,7 +217,7 @@ def vpa_writers(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[Workloa
 
 
 def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str], WorkloadRef]) -> VpaHistory | None:
-    """Return the usage history in a checkpoint; None if it is empty, of an unknown version or of no workload.
+    """Return the usage history in a checkpoint; None if it is empty, of an unknown version or of no VPA in `targets`.
 
     Raise QuantityError if it is inconsistent: a weight that is not a number, a bucket that does not exist, no times.
     """

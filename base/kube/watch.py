@@ -248,8 +248,8 @@ class Mirror(Generic[ValueT]):
     def age_seconds(self) -> float:
         """Return the seconds since the server last sent an event, a bookmark or a list, or accepted the watch.
 
-        A quiet kind has no events, and the server decides when it sends bookmarks. A watch that is accepted at the
-        known version shows that the server still follows from there.
+        A quiet kind has no events, and the server decides when it sends bookmarks. A watch that the server accepts at
+        the known version shows that it will send every change since that version.
         """
         return time.monotonic() - self._fresh_at
 

@@ -79,7 +79,6 @@ class Writer:
         guard: Callable[[], None] = no_lease_required,
         cap_bytes: int | None = None,
     ) -> None:
-        """Create a writer; nothing is sent yet."""
         self.client = client
         self.field_manager = field_manager
         self._guard = guard
@@ -180,7 +179,6 @@ class WriteConnections:
         guard: Callable[[], None] = no_lease_required,
         workers: int | None = None,
     ) -> None:
-        """Create the pool; nothing is connected yet."""
         self._client, self._field_manager, self._guard = client, field_manager, guard
         self._most = WRITE_CONNECTIONS if workers is None else workers
         self._siblings: list[KubeClient] = []
@@ -188,9 +186,8 @@ class WriteConnections:
     def send(self, intents: Sequence[IntentT], dry_run: bool = False, seconds: float | None = None) -> list[Outcome]:
         """Send many intents at once; return the outcomes in the order of the intents.
 
-        After `seconds` only the first intent is still sent; an intent that was not sent has no outcome.
-
-        A refused write does not stop the others. A lost Lease or an API server that does not respond stops all: intents
+        After `seconds` no further intent is sent, except the first; an intent that was not sent has no outcome. A
+        refused write does not stop the others. A lost Lease or an API server that does not respond stops all: intents
         that were not sent get that error. For Kubernetes' own kinds an outcome has only the metadata that `Writer.send`
         returns without `full_response`: 5,000 complete Nodes would be 500 MiB.
         """

@@ -100,8 +100,9 @@ class PodResources(PodLevelResources):
 def counted_requests(pod: PodResources) -> dict[str, int]:
     """Return the requests with which the pod counts on its node, by resource name.
 
-    For each container and native sidecar the largest of spec, allocated and actual counts, without the spec if the
-    resize is infeasible; `container_total` and `pod_total` add them up. Init containers that end are not resized.
+    Each container and native sidecar counts with the largest of its spec, allocated and actual requests, without the
+    spec if the resize is infeasible; `container_total` and `pod_total` add them up. Init containers that end are not
+    resized.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     below = container_total(

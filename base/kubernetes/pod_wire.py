@@ -61,10 +61,7 @@ def pod_resources(
 
 
 def resize_state(conditions: Iterable[PodCondition]) -> ResizeState:
-    """Return the progress of an in-place resize.
-
-    A pending resize takes precedence, because an earlier resize may still be in progress.
-    """
+    """Return the progress of an in-place resize; a pending one counts even if an earlier one is still in progress."""
     by_type = {condition.type: condition for condition in conditions}
     pending = by_type.get(RESIZE_PENDING)
     if pending is not None:

@@ -53,10 +53,7 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class ChainVerification:
-    """The result of `verify`: the number of rows checked, and the first wrong row with the reason.
-
-    `wrong_seq` is None if all rows are right.
-    """
+    """The result of `verify`: the number of rows checked, the first wrong row (None if all are right) and why."""
 
     rows: int
     wrong_seq: int | None = None

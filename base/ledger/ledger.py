@@ -126,10 +126,7 @@ class Ledger:
 
     @property
     def id(self) -> str:
-        """The identifier of the ledger: a digest of its key.
-
-        A file that is created anew with the same key thus has the same identifier.
-        """
+        """The identifier of the ledger, a digest of its key: a new file with the same key has the same identifier."""
         return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
 
     def is_current(self) -> bool:

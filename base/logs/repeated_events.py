@@ -153,7 +153,6 @@ class CountingHandler(logging.StreamHandler[TextIO]):
     """A stream handler that writes repeated warnings once; a separate thread writes their ends."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
-        """Create a handler for a stream."""
         super().__init__(stream)
         self._repeated, self._now = RepeatedEvents(), now
         self._watching = False
@@ -178,10 +177,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
             self.release()
 
     def close(self) -> None:
-        """Write the final records of all counted warnings, and close the handler.
-
-        Called at the end of the process, or when another handler replaces it.
-        """
+        """Write the final records of all counted warnings, and close the handler, at exit or when it is replaced."""
         self._closing.set()
         self.write_ends(all_of_them=True)
         super().close()

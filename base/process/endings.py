@@ -1,8 +1,8 @@
 """EDGE: end a program properly with its terminal, and a child process with its parent.
 
-SIGHUP, sent by a terminal that is closed, would end it at once: a recorder would keep its Lease, an agent its settings,
-a demo its folder. The death of a parent does not end its child: the child would go on for minutes next to the parent's
-successor, and would fail when it writes a result that nobody reads.
+SIGHUP, which a terminal sends when it is closed, would end a program at once: a recorder would keep its Lease, a node
+agent its settings, a demo its folder. A child process does not end with its parent: it would go on for minutes next to
+the parent's successor, and would fail when it writes a result that nobody reads.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ notes: Final = Notes()
 def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
     """Start to record which objects are read, and leave out those on which an earlier process hung.
 
-    `ends_after_seconds` ends a hung program that nothing else would end; it is at least STILL_SECONDS.
+    A program that hangs for `ends_after_seconds` (at least STILL_SECONDS) is ended; 0 if something else would end it.
     """
     notes.ends_after_seconds = ends_after_seconds
     with suppress(FileNotFoundError):  # a machine without a folder for such files

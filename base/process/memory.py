@@ -1,7 +1,7 @@
 """EDGE: return memory to the system: glibc keeps freed memory, and gives each of many threads a heap of its own.
 
 The web process limits the number of heaps before its threads start; code that has read much returns the freed memory.
-Python's garbage collector runs by the number of objects, of which an analysis keeps very many.
+An analysis keeps very many objects, so Python's garbage collector is paused or runs rarely there.
 """
 
 from __future__ import annotations

@@ -146,10 +146,7 @@ class _Lease:
 
 
 def _decode_holder(content: bytes) -> LeaseHolder:
-    """Decode the holder of a lease.
-
-    Unreadable content yields an unknown holder, whose lease expires like that of a dead process.
-    """
+    """Decode a lease's holder; unreadable content yields an unknown one, whose lease expires as a dead process's."""
     try:
         return msgspec.json.decode(content, type=LeaseHolder)
     except UNDECODABLE:

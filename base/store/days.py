@@ -190,7 +190,6 @@ class SharedKeys:
     """
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._of_groups: dict[GroupMark, tuple[Key, ...]] = {}
         self._joined: dict[tuple[KeyStretch, ...], tuple[Key, ...]] = {}
 
@@ -256,7 +255,7 @@ def first_keys(file: parquet.File) -> tuple[Key, ...]:
 
 
 def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
-    """Return the first and last slot with a value, from the file's metadata, or from the values if that is unusable."""
+    """Return the slots [first, end) that have values, from the file's metadata if usable, else from the values."""
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
     first, last = (int(number) if number.isdecimal() else -1 for number in _numbers(stamp))
@@ -396,7 +395,6 @@ class SeriesIndices:
     """
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._latest: tuple[SeriesIndex, ...] = ()
 
     def of(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:

@@ -206,10 +206,7 @@ class Folder:
         return []
 
     def set_aside(self, name: str) -> str:
-        """Rename a file to `<name>.corrupt-<n>` with the first free n, and return the new name.
-
-        Another reader may already have renamed it.
-        """
+        """Rename a file, if it still exists, to `<name>.corrupt-<n>` with the first free n; return the new name."""
         folder, _, base = name.rpartition("/")
         taken = set(self.names(folder))
         n = next(n for n in range(1, len(taken) + 2) if f"{base}.corrupt-{n}" not in taken)

@@ -44,7 +44,6 @@ class SharedParts:
     """A cache that makes equal parts of pods (namespaces, nodes, workloads, amounts) one object, to save memory."""
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._workloads: dict[WorkloadRef, WorkloadRef] = {}
         self._amounts: dict[tuple[tuple[Resource, int], ...], Amounts] = {}
 
@@ -527,7 +526,7 @@ class _Layout(msgspec.Struct):
 
 
 def require_layout(folder: Folder, cluster: str) -> None:
-    """Check that this version may write into the cluster's folder, and record its layout there if that is newer.
+    """Check that this version may write into the cluster's folder, and record its layout if the folder's is older.
 
     Raise StoreError for a folder of a newer layout, or one whose layout file is unreadable.
     """

@@ -84,10 +84,7 @@ class SourceSilence:
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, listed: bool) -> Flags:
-        """Return flags of the slots in which a container without samples may have lived.
-
-        `listed` is true if a source lists the container.
-        """
+        """Return flags of the slots in which a container (`listed`: by a source) may have lived without samples."""
         listing_silent = self.listing[self.hour_of_slot]
         return (self.usage | self.partly) & listing_silent if listed else self.usage | self.partly
 
@@ -202,7 +199,8 @@ _STRANGER: Final = PodRule(named_anew=False, lasting=False, ended=False)
 class Lives:
     """The inputs for estimating the lifetimes of some pods' containers: source silence, listing and pod rules.
 
-    `listed` flags, for each row of `row_of`, the hours in which the listing has the container.
+    `listed` flags, for each row of `row_of`, the hours in which the listing has the container. `starting` are the init
+    containers as (pod, container): the listing has them for their pod's whole life.
     """
 
     silence: SourceSilence

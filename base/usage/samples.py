@@ -43,9 +43,9 @@ class SeriesEnds(NamedTuple):
 class Gaps(NamedTuple):
     """The slots without a sample between the first and the last sample of each of m series.
 
-    `bounds`, of shape (m + 1,), gives series i the slots places[bounds[i]:bounds[i + 1]]. Each of the `places` is row x
-    (size + 1) + slot, ascending, so that neighbours differ by 1 and those of two series never do; `size` is the number
-    of slots of the grid.
+    `bounds`, of shape (m + 1,), gives series i the slots places[bounds[i]:bounds[i + 1]]. The `places` ascend; each is
+    row x (size + 1) + slot, so that adjacent slots of one series differ by 1 and places of two series by more; `size`
+    is the number of slots of the grid.
     """
 
     bounds: Integers
@@ -138,7 +138,7 @@ LONG_SHARE: Final = 0.05
 
 
 class PodGap(NamedTuple):
-    """The number of slots in which a pod lived without a sample while some node reported, and in which it lived."""
+    """A pod's number of slots without a sample while some node reported (`slots`), and of all it lived in (`lived`)."""
 
     slots: int
     lived: int
@@ -302,7 +302,8 @@ def measured(
 ) -> Measured:
     """Return the measured part of each of `size` containers; the share is 0 if the container has no sample.
 
-    `rows` has the container's number of each series, -1 for none; `container_of` returns that of a listed container.
+    `rows` has, for each series, its container's number, -1 for none; `container_of` returns a listed container's
+    number.
     """
     shares, gaps = np.zeros(size), dict[int, PodGap]()
     keys = [row if row >= 0 else None for row in rows.tolist()]

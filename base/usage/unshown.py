@@ -1,4 +1,4 @@
-"""Usage of nodes that the usage of their containers does not explain, as if a kubelet reports incompletely. Pure.
+"""Usage of nodes that the usage of their containers does not explain, because a kubelet reports incompletely. Pure.
 
 A kubelet may repeat one value of each container until it restarts, or omit some containers, while the node's own usage
 continues. An allowance for the node's system is subtracted: a constant part, and one that grows with the node. A pod on
@@ -57,9 +57,9 @@ def often(hours: int, looked_at: int) -> bool:
 
 
 def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inventory, nodes: Usage[NodeRef]) -> Floats:
-    """Return the usage of each node's pods together, with the rows and slots of the nodes' usage.
+    """Return the summed usage of each node's pods, with the rows and slots of `nodes`.
 
-    `parts` have the usage of all pods, each in a part of the time.
+    `parts` have the usage of all pods, each in a part of the time. A pod that is on no known node counts on every node.
     """
     place = {ref.name: row for row, ref in enumerate(nodes.refs)}
     of_pod = {(pod.namespace, pod.name): place.get(pod.node, -2 if pod.node else -1) for pod in inventory.pods}

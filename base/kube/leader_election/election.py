@@ -46,9 +46,9 @@ def update_sighting(
 ) -> Sighting:
     """Return the sighting after a read of the Lease; `leading` is true if this candidate may still write under it.
 
-    An unchanged Lease keeps its expiry. A whole duration (the longer of the Lease's and ours) begins after a change,
-    and if the Lease was deleted while another candidate may have held it. A Lease that was released, or that is missing
-    and was never seen, may be acquired at once: a deleted Lease looks the same as one that never existed.
+    A Lease that is the same as in `before` keeps its expiry; a changed one expires after the longer of its own duration
+    and ours. A Lease deleted since `before` may be acquired after our duration, or at once if this candidate leads. A
+    Lease without holder, or one that the first read does not find, may be acquired at once.
     """
     transitions_before = before.transitions if before else -1
     if record is None:

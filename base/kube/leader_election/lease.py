@@ -72,7 +72,6 @@ class Lease:
     def __init__(
         self, client: KubeClient, namespace: str, name: str, identity: str, settings: ManagerSettings, clock: Clock
     ) -> None:
-        """Create a candidate; nothing is requested yet."""
         self.identity = identity
         self.address = Address(API_VERSION, "leases", name, namespace)
         self.error: CotenantError | None = None
