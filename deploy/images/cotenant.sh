@@ -6,11 +6,9 @@ packages=$root/usr/local/lib/python3.11/dist-packages
 python="chroot $root /usr/bin/python3.11"
 /opt/tools/bin/pip --python /usr/bin/python3.11 install --quiet --no-compile --no-deps --no-index --ignore-installed \
     --break-system-packages --root-user-action ignore --no-warn-script-location --root "$root" /wheel/*.whl
-if [ "$role" = node ]; then # the agent and the ground floor that it stands on
-    for name in admission autopilot backtesting changes cli dashboard deploy experiment forecasting manager pipeline profiler python_api \
-        recommender scheduler_ext; do
-        rm -rf "${packages:?}/cotenant/$name"
-    done
+if [ "$role" = node ]; then
+    # shellcheck disable=SC2086  # a command of several words
+    sh /images/agent.sh "$packages" $python
     rm -f "$root"/usr/local/bin/*
 fi
 

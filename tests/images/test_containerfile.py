@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +62,23 @@ def test_the_node_agent_has_no_analytics() -> None:
     assert {"grpcio", "numpy", "protobuf"} <= set(packages)
     assert [name for name in ANALYTICS if name in packages] == []
     assert [name for name in ANALYTICS if name not in locked("demo.txt")] == []  # they are names of the locks
+
+
+def test_the_node_image_has_every_module_that_the_agent_imports(tmp_path: Path) -> None:
+    """The agent reads the settings of all rooms: an image that lacks one of their modules ends at its first import."""
+    for room in (ROOT / "cotenant").iterdir():
+        if room.is_dir() and room.name != "__pycache__":
+            shutil.copytree(room, tmp_path / "cotenant" / room.name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif room.suffix == ".py":
+            shutil.copy(room, tmp_path / "cotenant")
+    python = ("env", f"PYTHONPATH={tmp_path}", sys.executable, "-P")
+    subprocess.run(["sh", IMAGES / "agent.sh", tmp_path, *python], check=True)
+    start = "import cotenant.enforcer.__main__ as agent, cotenant.enforcer.assembly; print(agent.__file__)"
+    agent = subprocess.run([*python, "-c", start], check=True, capture_output=True, text=True, cwd=tmp_path)
+    assert agent.stdout.strip() == str(tmp_path / "cotenant/enforcer/__main__.py")
+    modules = {str(path.relative_to(tmp_path / "cotenant")) for path in tmp_path.rglob("*.py")}
+    assert {"settings.py", "dashboard/settings.py", "recommender/settings.py"} <= modules
+    assert modules.isdisjoint({"cli/main.py", "dashboard/server/listener.py", "pipeline/daily_analysis.py"})
 
 
 def test_an_image_starts_what_exists() -> None:
