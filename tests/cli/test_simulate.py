@@ -84,7 +84,7 @@ def test_pods_of_a_trace_are_drawn_onto_nodes(tmp_path: Path) -> None:
     assert 0 < float(row["batch_core_hours"]) <= 0.6 * 2 * 50 * 48
     longer = cotenant(*arguments, "--days", "9")
     assert longer.returncode == 1
-    assert "the trace has 16.0 days; 14 of history and 9 are needed" in longer.stderr
+    assert "the trace has 16.0 days, but 23 are needed: 14 days of history and" in longer.stderr
     assert "Give --days 2 or a longer trace." in longer.stderr
     unknown = tmp_path / "mine.parquet"
     path.rename(unknown)

@@ -368,7 +368,9 @@ def test_pods_whose_label_and_place_disagree_are_told_of() -> None:
 
 def test_every_want_says_why() -> None:
     (plan,), _ = run(node_with(2000.0))
-    assert [w.why for w in plan.wants if w.knob is Knob.CPU_QUOTA] == ["65 % of 10000 m minus 2000 m of others"]
+    assert [w.why for w in plan.wants if w.knob is Knob.CPU_QUOTA] == [
+        "65 % of 10000 m minus 2000 m of other pods and the system"
+    ]
 
 
 @st.composite
