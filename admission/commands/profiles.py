@@ -33,12 +33,7 @@ COMPILED = Schema(
     "compiled-profiles",
     (
         Column("profile", "Profile", Kind.TEXT, "Name of the ClusterColocationProfile."),
-        Column(
-            "state",
-            "State",
-            Kind.TEXT,
-            "compiled (completely), partial (its policy lacks the field) or left-out (no policy).",
-        ),
+        Column("state", "State", Kind.TEXT, "compiled, partial (policy lacks the field) or left-out (no policy)."),
         Column("field", "Field", Kind.TEXT, "Field or feature that the policy cannot express."),
         Column("reason", "Reason", Kind.TEXT, "Why the policy cannot express the field, or for which pods."),
     ),

@@ -51,16 +51,11 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     """
 
     cpu_policy: Annotated[
-        CpuPolicy,
-        field_metadata(
-            "cpuCalculatePolicy", f"Batch CPU is capacity, reduced by the policy. {policy_words(CPU_POLICIES)}."
-        ),
+        CpuPolicy, field_metadata("cpuCalculatePolicy", f"Batch CPU is capacity ({policy_words(CPU_POLICIES)}).")
     ] = "usage"
     memory_policy: Annotated[
         MemoryPolicy,
-        field_metadata(
-            "memoryCalculatePolicy", f"Batch memory is capacity, reduced by the policy. {policy_words(POLICIES)}."
-        ),
+        field_metadata("memoryCalculatePolicy", f"Batch memory is capacity ({policy_words(POLICIES)})."),
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
@@ -81,9 +76,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     ] = None
     batch_memory_percent: Annotated[
         NotNegative | None,
-        field_metadata(
-            "batchMemoryThresholdPercent", "Largest share of memory for batch; null = no cap.", unit="percent"
-        ),
+        field_metadata("batchMemoryThresholdPercent", "Largest share of memory for batch.", unit="percent"),
     ] = None
     mid_cpu_percent: Annotated[
         int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid pods.", constant=True)
@@ -145,17 +138,11 @@ class ColocationStrategy(ReclaimFields, frozen=True):
     update_threshold_seconds: Annotated[
         int,
         field_metadata(
-            "updateTimeThresholdSeconds",
-            "Age of a node's published amount from which any change of it is published.",
-            unit="seconds",
-            ge=1,
+            "updateTimeThresholdSeconds", "Age at which any change of an amount is published.", unit="seconds", ge=1
         ),
     ] = 300
     diff_threshold: Annotated[
-        float,
-        field_metadata(
-            "resourceDiffThreshold", "Relative change of an amount above which it is published at once.", gt=0, le=1
-        ),
+        float, field_metadata("resourceDiffThreshold", "Relative change that is published at once.", gt=0, le=1)
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,

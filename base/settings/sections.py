@@ -155,10 +155,7 @@ class NotifySettings(Section, frozen=True):
     ] = ""
     format: Annotated[
         Literal["slack", "json"],
-        setting(
-            "slack: a message for Slack's incoming webhooks; json: the numbers as a JSON object.",
-            when="the receiver is not Slack",
-        ),
+        setting("slack: a message for Slack's incoming webhooks; json: plain JSON.", when="the receiver is not Slack"),
     ] = "slack"
     minimum_severity: Annotated[
         Literal["good", "ok", "warning", "critical"],

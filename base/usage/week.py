@@ -67,12 +67,7 @@ WEEKS: Final = Schema(
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster or workload."),
         Column("resource", "Resource", Kind.TEXT, "cpu (amounts in millicores) or memory (amounts in bytes)."),
-        Column(
-            "relative_loss",
-            "rel. loss",
-            Kind.NUMBER,
-            "Forecast's loss on the last week / loss of repeating the week before.",
-        ),
+        Column("relative_loss", "rel. loss", Kind.NUMBER, "Forecast loss on the last week / loss of repeating a week."),
         Column("covered", "In the band", Kind.RATIO, "Share of the last week's hours within the forecast's p10..p90."),
         Column("daily_strength", "Daily", Kind.RATIO, "Share of the variance that the daily pattern explains."),
         Column("weekly_strength", "Weekly", Kind.RATIO, "Share of the variance that the weekly pattern explains."),

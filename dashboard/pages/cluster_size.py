@@ -26,7 +26,6 @@ from cotenant.scheduler_ext.cluster_size.report import (
     best_known,
     bills_of,
     level_sentences,
-    level_words,
     month_text,
     sentences_of,
     short_sentence,
@@ -69,9 +68,7 @@ def _body(view: View, search: str) -> Component:
     if sized.size is None:
         links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
         ways = panels.choices("Requests", links, search)
-        state = panels.empty(
-            f"The removable nodes {level_words(level)} are not known.", why=sized.reason, command="cotenant scan"
-        )
+        state = panels.empty("The removable nodes are not known.", why=sized.reason, command="cotenant scan")
         details = [panels.panel("Nodes", state, aside=ways), _level_steps(report)]
     else:
         computed = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")

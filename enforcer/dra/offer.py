@@ -69,8 +69,7 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
     """Return the cores all of whose threads are in `cpus`; raise UsageError for CPUs that the machine does not have."""
     if absent := cpus - topology.cpus:
         raise UsageError(
-            f"enforcer.dra.cpus: the machine has no CPU {min(absent)}",
-            fix=f"The machine has {len(topology.cpus)} CPUs.",
+            f"enforcer.dra.cpus: the machine has no CPU {min(absent)}", fix=f"It has {len(topology.cpus)} CPUs."
         )
     cores = []
     for core, threads in topology.cores.items():

@@ -162,9 +162,7 @@ class MemoryProtection:
             group = observation.tiers.get(tier)
             if group is not None:
                 qos = policy.classes.of(qos_class).memory_qos
-                of_tiers += _protect(
-                    group, sums.get(tier, ProtectionBytes()), "sum of the values of the QoS class's pods"
-                )
+                of_tiers += _protect(group, sums.get(tier, ProtectionBytes()), "sum of the values of the class's pods")
                 of_tiers += _vendor_wants(group, qos) if qos.enable else ()
         wants += (w for w in of_tiers if w.knob in observation.supported)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), MemoryState(watched))

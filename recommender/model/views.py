@@ -224,14 +224,7 @@ FORECASTS: Final = Schema(
             for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value / its scale"))
             for q in (10, 50, 90, 95)
         ),
-        Column(
-            "fine_profile",
-            "5 min profile",
-            Kind.LIST,
-            "Scale of each 5-minute value of `fine_q`; empty: 1.",
-            wide=True,
-            unit=Unit.RATIO,
-        ),
+        Column("fine_profile", "5 min profile", Kind.LIST, "Scales of `fine_q`; empty: 1.", wide=True, unit=Unit.RATIO),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )
@@ -279,13 +272,7 @@ RECLAIMABLE: Final = Schema(
         Column("policy", "Policy", Kind.TEXT, "Reclaim policy: the variant of the formula."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
         Column("terms", "Terms", Kind.TEXT, "Amount of each term of the reclaim formula.", wide=True),
-        Column(
-            "term_amounts",
-            "Amounts of terms",
-            Kind.TEXT,
-            "Terms of the reclaim formula as JSON: name -> amount.",
-            wide=True,
-        ),
+        Column("term_amounts", "Amounts of terms", Kind.TEXT, "Formula terms as JSON: name -> amount.", wide=True),
     ),
     ("node", "band", "resource"),
 )

@@ -73,10 +73,7 @@ class VpaSettings(Section, frozen=True):
     """Strategy `vpa` (defaults of the Vertical Pod Autoscaler's recommender)."""
 
     target_fraction: Annotated[
-        float,
-        setting(
-            "Usage quantile that is the target.", when="your VPA runs with another --target-cpu-percentile", gt=0, le=1
-        ),
+        float, setting("Target quantile.", when="your VPA runs with another --target-cpu-percentile", gt=0, le=1)
     ] = 0.9
     margin_fraction: Annotated[
         float,

@@ -101,8 +101,7 @@ def size(
         bool, typer.Option("--reserve-zone", help="Keep capacity free for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests,
-        typer.Option("--requests", help="Requests that the tables assume; the summary has a line for each choice."),
+        Requests, typer.Option("--requests", help="Requests of the tables; the summary shows all three choices.")
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,

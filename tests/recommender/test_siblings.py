@@ -110,7 +110,7 @@ def test_a_sibling_never_lowers_a_request() -> None:
     recommendation = recommended(scenario)
     assert value(recommendation, CPU).reason is Reason.NOT_ENOUGH_HISTORY
     assert recommendation.notes[0].endswith(
-        "; the sibling's need raises no request of this container, and only the container's own history can lower one"
+        "; this raises no request of the container, and only its own history can lower one"
     )
 
 

@@ -57,12 +57,7 @@ SCHEMA: Final = Schema(
         ),
         Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Core-hours of finished batch work."),
         Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Core-hours used / core-hours of the nodes."),
-        Column(
-            "violation_ratio",
-            "Node-time short",
-            Kind.RATIO,
-            "Share of node-time with demand above the node's capacity.",
-        ),
+        Column("violation_ratio", "Node-time short", Kind.RATIO, "Share of node-time with demand above capacity."),
         Column("latency_ratio", "p99", Kind.NUMBER, "Services' p99 latency / that without batch.", unit=Unit.RATIO),
         Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Share of due batch jobs that met the deadline."),
         Column("evictions", "Evictions", Kind.INTEGER, "Batch pods evicted for lack of memory."),

@@ -74,9 +74,7 @@ def _of_start(demand: ResourceDemand, index: int, values: Mapping[tuple[Resource
     startup = float(demand.startup[index])
     if request is None or not request.amount or not startup > SLOW_START * request.amount:
         return
-    text = (
-        f"slow start: up to {_amount(CPU, startup)} of CPU in the first minutes; the request covers the time after them"
-    )
+    text = f"slow start: up to {_amount(CPU, startup)} of CPU in the first minutes; the request covers only later usage"
     if limit is None or limit.action is Action.UNSET:
         yield f"{text}; no limit throttles the start"
     elif limit.amount is not None and limit.amount >= startup:

@@ -36,9 +36,7 @@ are full."""
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
 TOO_EARLY: Final = frozenset({Reason.NOT_ENOUGH_HISTORY, Reason.LOW_COVERAGE})
-RAISES_NOTHING: Final = (
-    "; the sibling's need raises no request of this container, and only the container's own history can lower one"
-)
+RAISES_NOTHING: Final = "; this raises no request of the container, and only its own history can lower one"
 Given = Mapping[tuple[int, Resource], Sibling]
 """Siblings whose history a container's request may rest on, by its index and the resource."""
 SLOTS: Final = tuple((resource, field) for resource in Resource for field in Field)

@@ -65,13 +65,7 @@ SCORES: Final = Schema(
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod of the workload used."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Idle reserved core-hours that batch pods used."),
         Column("cost", "Cost", Kind.NUMBER, "Cost of the idle core-hours.", unit=Unit.MONEY),
-        Column(
-            "others_waiting",
-            "Others",
-            Kind.INTEGER,
-            "Other workloads' waiting pods that would fit into the capacity.",
-            wide=True,
-        ),
+        Column("others_waiting", "Others", Kind.INTEGER, "Others' waiting pods that fit the capacity.", wide=True),
         Column(
             "lead_seconds",
             "Lead s",

@@ -16,20 +16,8 @@ PEAK_REPLAYS: Final = Schema(
     (
         Column("workload", "Workload", Kind.TEXT, "Namespace/kind/name.", essential=True),
         Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods in addition to those that always run."),
-        Column(
-            "pending_without",
-            "p95 without",
-            Kind.NUMBER,
-            "p95 of peak pods' wait for a node, no plan.",
-            unit=Unit.SECONDS,
-        ),
-        Column(
-            "pending_with",
-            "p95 with",
-            Kind.NUMBER,
-            "p95 of peak pods' wait for a node, in seconds, with the forecast's plan.",
-            unit=Unit.SECONDS,
-        ),
+        Column("pending_without", "p95 without", Kind.NUMBER, "p95 of pods' wait without a plan.", unit=Unit.SECONDS),
+        Column("pending_with", "p95 with", Kind.NUMBER, "p95 of pods' wait with a forecast plan.", unit=Unit.SECONDS),
         Column("reserved", "Reserved", Kind.RATIO, "Share of peak pods that took a Reservation."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod used."),
         Column("peak_core_hours", "Peak core-h", Kind.NUMBER, "Core-hours of the peak pods with the plan."),
