@@ -57,7 +57,7 @@ class ContainerRole(StrEnum):
     SIDECAR = "sidecar"
     """An init container that stays (restartPolicy Always)."""
     INJECTED = "injected"
-    """Seen in live pods but not in the workload's template: a webhook adds it, so a patch of the template is no use."""
+    """A container that a webhook adds to live pods: the template lacks it, so a patch of the template is no use."""
 
 
 class PodPhase(StrEnum):
@@ -193,17 +193,17 @@ class Workload:
     autoscaler: Autoscaler | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Only those whose key begins with `cotenant.dev/`."""
+    """The annotations whose key begins with `cotenant.dev/`."""
     described: bool = True
     """Whether the source reports its containers; false if only usage shows them and their requests are unknown."""
     gaps: tuple[Reason, ...] = ()
-    """Why it is known only partly, so that nothing is proposed; empty if it is known completely."""
+    """Reasons why the workload is known only partly, so that nothing is proposed; empty if it is known completely."""
     own: OwnAmounts = field(default_factory=OwnAmounts)
-    """Of each of its pods itself."""
+    """The pod-level amounts (spec.resources) of each of its pods."""
     operator: str = ""
-    """The object by which an operator writes its template: kind and name; "" where none is known."""
+    """Kind and name of the object from which an operator writes the workload's template; "" if none is known."""
     vertical: str = ""
-    """Why a VerticalPodAutoscaler writes its pods' requests, as a clause; "" where none is known."""
+    """The reason, as a clause, why a VerticalPodAutoscaler writes the pods' requests; "" if none is known to."""
 
     @property
     def staying(self) -> tuple[Container, ...]:
@@ -274,24 +274,24 @@ class Pod(PodClass):
     start_seconds: int
     end_seconds: int | None = None
     batch_millicores: int = 0
-    """Reclaimed CPU that it requests."""
+    """Reclaimed CPU (batch-cpu) that the pod requests."""
 
     placeholder: bool = False
-    """It only holds reserved capacity for pods of its workload: it uses nothing, and it does not count as running."""
+    """True if the pod only holds reserved capacity for its workload: it uses nothing and never counts as running."""
 
     phase: PodPhase = PodPhase.RUNNING
 
     owner_known: bool = True
-    """Whether the whole chain of its owners is known; where it is not, `workload` is the last that is."""
+    """True if the whole chain of the pod's owners is known; otherwise `workload` is the topmost known owner."""
 
     listed: bool = True
-    """Whether the source names it; not where it did before and usage alone shows that it still runs."""
+    """True if the source lists the pod; False if it no longer does, and only usage shows that the pod still runs."""
 
     role: str = ""
-    """What it is for among pods of its workload that differ, such as a cluster's head; "" where all are alike."""
+    """The pod's role if pods of its workload differ, such as a cluster's head; "" if all are alike."""
 
     in_doubt: frozenset[Resource] = frozenset()
-    """Its node may have refused or deferred a resize to these requests, so the pod's actual amounts are unknown."""
+    """Resources whose resize the node may have refused or deferred, so that the pod's actual amounts are unknown."""
 
     @property
     def effective_priority(self) -> PriorityClass:
@@ -327,11 +327,11 @@ class Node:
     allocatable: Mapping[Resource, int]
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Only those whose key begins with `node.koordinator.sh/`."""
+    """The annotations whose key begins with `node.koordinator.sh/`."""
     extended_capacity: Mapping[str, int] = field(default_factory=dict)
-    """Amounts of the extended resources that stand in status.capacity now, by name on the wire."""
+    """Present amounts of the extended resources in the Node's status.capacity, by resource name."""
     extended_allocatable: Mapping[str, int] = field(default_factory=dict)
-    """The same of status.allocatable."""
+    """Present amounts of the extended resources in the Node's status.allocatable, by resource name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,11 +426,11 @@ class ListedFacts:
     server_version: str = ""
     """Version of the API server, such as "1.35.4"; empty if it was not read."""
     controllers: tuple[WorkloadRef, ...] = ()
-    """Every controller there is, with pods or without, of the kinds that the source lists."""
+    """All existing controllers, with or without pods, of the kinds that the source lists."""
     listed_kinds: tuple[str, ...] = ()
-    """Kinds of which `controllers` has all even where it has none; more kinds may be among them."""
+    """Kinds of which `controllers` has every object, even if there is none; it may also have objects of other kinds."""
     vpa_histories: tuple[VpaHistory, ...] = ()
-    """What VerticalPodAutoscalers remember of containers, from their checkpoints."""
+    """Usage histories of containers, from the checkpoints of VerticalPodAutoscalers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,13 +446,13 @@ class Inventory(ListedFacts):
     limit_ranges: tuple[LimitRange, ...] = ()
     quotas: tuple[Quota, ...] = ()
     created_seconds: int | None = None
-    """When the cluster's namespace kube-system was created, which identifies the cluster; None if it is unknown."""
+    """Unix time at which the namespace kube-system was created, which identifies the cluster; None if it is unknown."""
     unnamed: tuple[UnnamedPod, ...] = ()
-    """Pods of the window that used something and that no source names: a part of some workload."""
+    """Pods with usage in the window that no source lists; each belongs to some workload."""
     pod_rows: tuple[PodRow, ...] = ()
-    """Of pods whose own row says something of their containers' rows."""
+    """Facts of the pods for which cAdvisor's pod-level series show more than those of their containers."""
     gone_nodes: tuple[GoneNode, ...] = ()
-    """Nodes of earlier snapshots that pods of the window ran on: what these used may be more than any node has now."""
+    """Nodes that have left, on which pods of the window ran: these may have used more than any present node has."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """Return the workload of each pod by (namespace, pod), including past pods."""

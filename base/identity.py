@@ -15,7 +15,7 @@ from cotenant.base.text import ask_for_closest
 _LISTED: Final = 5  # workloads that an error names
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
 MOST_LETTERS: Final = 150
-"""Of a name that stands in a path itself."""
+"""Longest name that is itself used in a path."""
 FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '..'), beginning with a letter or digit."
 
 

@@ -29,8 +29,8 @@ class Right(StrEnum):
     PLAN = "plan"
     """Make and edit reservation plans."""
     APPROVE = "approve"
-    """Approve and reject reservation plans; approve and withdraw moves of pods; empty nodes, in all namespaces; be the
-    second person of a change."""
+    """Approve and reject reservation plans; approve and withdraw moves of pods; empty nodes, in all namespaces; confirm
+    another person's change."""
     OVERRIDE = "override"
     """Override a guardrail."""
     ADMINISTER = "administer"

@@ -27,7 +27,7 @@ class Kind(StrEnum):
     MILLICORES = "millicores"
     BYTES = "bytes"
     AMOUNT = "amount"
-    """In the unit of the resource that the row's column `resource` names: millicores of cpu, else bytes or a count."""
+    """An amount in the unit of the row's `resource`: millicores of cpu, else bytes or a count."""
     RATIO = "ratio"
     TIME = "time"
     """Unix seconds."""
@@ -108,7 +108,7 @@ class Column:
     essential: bool = False
     uncut: bool = False
     unit: Unit | None = None
-    """Where neither the kind nor the end of the name says it; see `unit_of`."""
+    """The unit of the cells, if neither the kind nor the end of the name gives it (`unit_of`)."""
     sign: Sign = Sign.NEVER_NEGATIVE
 
 

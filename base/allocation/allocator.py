@@ -28,15 +28,16 @@ from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 
 LONGEST_WISH: Final = 4096
-"""Characters of an annotation by which a pod wishes; the ledger copies it, and all pods of a node share one object."""
+"""Most characters of an annotation with a pod's wish: the ledger, one object for all pods of a node, copies it."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHardware:
     """A node as its objects describe it: labels and annotations of the Node, and documents.
 
-    `documents` maps the path of each collection that allocators need to its object with the node's name, if there is
-    one. `claimed` are devices that ResourceSlices offer or that a ResourceClaim still has.
+    `documents` maps the path of a collection that allocators need to the object in it that has the node's name; a
+    collection without such an object is left out. `claimed` are devices that ResourceSlices offer or a ResourceClaim
+    has.
     """
 
     name: str
@@ -64,8 +65,7 @@ class Holding:
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     entered: bool = False
-    """In a ledger: we wrote its annotations. Those of another pod may have any author; they count up to the pod's
-    request."""
+    """True for an entry of the ledger, whose annotations we wrote; others count only up to the pod's requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Allocator(Protocol):
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of the annotations that the pod's author sets and that the allocator reads, also from holdings.
+        """Keys of the annotations that pods' authors set and that the allocator reads, of the new pod and of holdings.
 
         `allocate` refuses an annotation that is too long (`check_length`).
         """

@@ -23,7 +23,7 @@ from typing import Final
 from cotenant.base.allocation.cpu_topology import Cpus, CpuTopology
 
 MOST_COMBINATIONS: Final = 256
-"""Of NUMA nodes that are tried of one size; every machine with up to eight of them has fewer."""
+"""Most sets of NUMA nodes that are tried for one number of nodes; a machine with eight nodes has fewer."""
 
 
 class CpuBindPolicy(StrEnum):

@@ -72,7 +72,7 @@ SIGNS: Final = {
     CpuState.OFFLINE: "-",
 }
 MANY: Final = "*"
-"""Sign of pods behind the last letter."""
+"""Sign of the pods for which no letter is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def sign_of(owner: CpuOwner, entries: Sequence[CpuLegendEntry]) -> str:
 
 
 HIDDEN: Final = "(hidden)"
-"""In the place of a pod's name that the person may not see."""
+"""Text in place of the name of a pod that the person may not see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from cotenant.base.allocation.device_request import DeviceScope, KindRequest
 from cotenant.base.allocation.devices import DeviceKind
 
 MOST_COMBINATIONS: Final = 256
-"""Of PCIe switches that are tried of one number; every machine with up to eight of them has fewer."""
+"""Most sets of PCIe switches that are tried for one number of switches; a machine with eight switches has fewer."""
 Picks: TypeAlias = Mapping[DeviceKind, tuple[Candidate, ...]]
 """The devices chosen of each kind."""
 Place: TypeAlias = Mapping[DeviceKind, Sequence[Candidate]]

@@ -29,7 +29,7 @@ FPGA: Final = "koordinator.sh/fpga"
 DEVICE_ALLOCATED_ANNOTATION: Final = "scheduling.koordinator.sh/device-allocated"
 """On a bound pod: the devices that it has, written together with its binding."""
 GPU_PARTITIONS_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partitions"
-"""On a Device: which whole GPUs belong together, by how many they are."""
+"""On a Device: the groups of whole GPUs that belong together, by the number of GPUs in a group."""
 GPU_PARTITION_POLICY_LABEL: Final = "node.koordinator.sh/gpu-partition-policy"
 """On a Device: "Honor" = no other combination of whole GPUs than the partitions; else they are only preferred."""
 WHOLE: Final = 100

@@ -47,7 +47,7 @@ COLLECTION: Final = f"/apis/{TOPOLOGY_GROUP}/{TOPOLOGIES}"
 STATIC: Final = "static"
 """The kubelet's CPU manager policy under which it hands out CPUs itself."""
 UNKNOWN: Final = "unknown"
-"""The node's agent could not learn the policy: what the kubelet gives out, if it does, is nobody else's to give."""
+"""The node's agent could not learn the policy: CPUs that the kubelet may give out are not given by anybody else."""
 WireT = TypeVar("WireT")
 
 

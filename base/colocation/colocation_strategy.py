@@ -20,7 +20,7 @@ from cotenant.base.colocation.reclaim_policies import CPU_POLICIES, POLICIES, Cp
 from cotenant.base.resource import Resource
 
 MOST_PERCENT: Final = 1000
-"""Of a node's capacity: ten times as much is a slip of the hand."""
+"""Upper bound of percentages of a node's capacity: a larger value is a typing error."""
 NotNegative: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 WithinADay: TypeAlias = Annotated[int, Meta(ge=1, le=LONGEST_SECONDS)]

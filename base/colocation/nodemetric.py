@@ -20,7 +20,7 @@ from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
 
 PLURAL: Final = "nodemetrics"
 AHEAD_SECONDS: Final = APART_SECONDS
-"""A report further ahead than this is no small clock difference: its age is unknown."""
+"""If a report's time is further ahead than this, its age counts as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class CollectPolicy:
     report_seconds: int = 60
     durations_seconds: tuple[int, ...] = (300, 600, 1800)
     memory_policy: str = "usageWithoutPageCache"
-    """Published and not applied: the working set is measured."""
+    """Value that is published and has no effect: cotenant measures the working set."""
 
     @property
     def longest_seconds(self) -> int:

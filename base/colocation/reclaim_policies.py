@@ -111,11 +111,9 @@ POLICIES: Final = (
 POLICY_CODES: Final[Mapping[str, int]] = {policy.name: code for code, policy in enumerate(POLICIES)}
 BY_FORECAST: Final = frozenset(policy.name for policy in POLICIES if policy.by_forecast)
 AMPLE_PERCENT: Final = 95
-"""Of a node, where a policy of BY_FORECAST lends: the threshold of node agents and extender that nobody has set.
-
-Koordinator's thresholds (65 and 70 %) match the percentage that its policies keep back. Here the margin is in what is
-lent, and a threshold has only to leave the agent room to act in time.
-"""
+"""Threshold of node agents and extender, in percent of a node, if a policy of BY_FORECAST lends and nobody has set one.
+Koordinator's thresholds (65 and 70 %) match the percentage that its policies keep back. A policy of BY_FORECAST has its
+margin in the lent amount, so the threshold only has to leave the agent time to act."""
 CPU_POLICIES: Final = tuple(policy for policy in POLICIES if policy.for_cpu)
 POD_TERMS: Final = tuple(dict.fromkeys(policy.pods for policy in POLICIES))
 

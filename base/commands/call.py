@@ -27,7 +27,7 @@ LIVE: Final = {"kubeconfig": (Kubeconfig, None), "context": (Context, None)}
 ROWS: Final = {"output": (output.OutputOption, output.Format.TABLE), "no_headers": (output.NoHeadersOption, False)}
 DOCUMENT: Final = {"output": (output.DocumentOption, output.DocumentFormat.TABLE)}
 SETTINGS: Final = {"store": "store.url", "kubeconfig": "kube.kubeconfig", "context": "kube.context"}
-"""Shared option -> the setting that it gives."""
+"""Shared option -> the setting that it overrides."""
 
 
 @dataclass(frozen=True)

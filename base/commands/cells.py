@@ -16,7 +16,7 @@ from cotenant.base.text import csv_text, visible
 from cotenant.base.text import percent as whole_percent
 
 UNITS: Final = {Kind.MILLICORES: "cores", Kind.BYTES: "GiB", Kind.RATIO: "%"}
-"""Kind of a column -> the unit of its cells in a table, which stands in the title."""
+"""Kind of a column -> the unit of its cells in a table, which is in the title."""
 _SCALE: Final = {Kind.MILLICORES: 1000, Kind.BYTES: GIB}
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
@@ -98,11 +98,11 @@ _HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {
 
 
 NOW: Final = "_now"
-"""End of the name of the column that has the present value of the column without it."""
+"""Suffix of a column with the present value; the column without the suffix has the new value."""
 ARROW: Final = " → "
 UNSET: Final = "–"
 PARTS: Final = "; "
-"""Between the parts of a text that is never cut."""
+"""Separator between the parts of a text that is never cut."""
 
 
 def join_moves(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:

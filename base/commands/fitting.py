@@ -17,9 +17,9 @@ from cotenant.base.table import Column, Kind
 GAP: Final = 2
 """Blanks between two columns."""
 LEAST: Final = 12
-"""A text in a table is not cut to less."""
+"""Least number of characters to which a text in a table is cut."""
 ROOMY: Final = 24
-"""A name is wrapped to less only where nothing but essential columns is left."""
+"""Least width to which a name is wrapped while columns that are not essential remain."""
 _IDENTITY: Final = 3
 _LEAST_WRAPPED: Final = ((0, ROOMY), (1, LEAST), (2, LEAST // 2), (_IDENTITY, 2))
 """Highest rank of the columns that may be left out -> width that names keep until they are."""
@@ -35,7 +35,7 @@ class Fitted:
     lines: list[list[str]]
     """Each row is one line, or several where a cell of it is wrapped."""
     whole: bool
-    """Nothing is cut or left out."""
+    """True if nothing is cut or left out."""
 
 
 def fit_columns(
@@ -86,7 +86,7 @@ class _Shape:
     widths: list[int]
     """Widths of its cells, ascending."""
     size: int
-    """That of the widest cell, or of the title."""
+    """Width of the widest cell or of the title, whichever is wider."""
     longest_word: int
     numeric: bool
     wrapped: bool

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PARTS: Final = 20
-"""Of a stage, after each of which a JSON log has a line."""
+"""Number of parts of a stage; a JSON log has a line after each part."""
 
 
 def bars(*, quiet: bool = False) -> ShownProgress:

@@ -46,7 +46,7 @@ StoreOption = Annotated[
 
 AnswerT = TypeVar("AnswerT")
 NAMESPACES_LISTED: Final = 20
-"""How many an error names where none is close."""
+"""Number of namespaces that an error lists if no name is similar."""
 
 
 def url_of(settings: SettingSections) -> str:

@@ -42,15 +42,14 @@ class CliSession:
     log_format: str | None = None
     debug: bool = False
     cluster: str | None = None
-    """Which of several clusters the command is of, by --cluster."""
+    """Name of the cluster by --cluster; None if it was not given."""
     of_one: bool = False
-    """Whether the command is of one cluster, which has to be named where the settings declare several."""
+    """True if the command is for one cluster, which has to be named if the settings declare several."""
     takes_all: bool = False
-    """Whether it has --all-clusters."""
+    """True if the command has the option --all-clusters."""
     serves: bool = False
-    """Whether the command runs until it is stopped: its log lines are what it has to say. Of any other command the
-    lines of the level info come only where somebody sets a level or a format of lines: an error is read without them.
-    """
+    """True if the command runs until it is stopped: it writes log lines from level info on. Any other command writes
+    lines of level info only if somebody sets a level or a format of log lines, so that errors are easy to see."""
     providers: Mapping[str, str] = field(default_factory=dict)
     """Type that a room declares -> function of a layer above it that makes one, both as "module:name"."""
 
@@ -221,8 +220,7 @@ CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"]}
 EXIT_FINDINGS = 3
 """Exit code of a command that worked and found something above its --fail-on threshold."""
 EXIT_PARTIAL = 4
-"""Exit code of a command that worked on a part of its input: the rest could not be read, and what rests on it is
-withheld."""
+"""Exit code of a command whose input could be read only in part; values that depend on the rest are withheld."""
 
 
 def new_app() -> typer.Typer:

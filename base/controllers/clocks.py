@@ -12,9 +12,9 @@ from typing import Final
 from cotenant.base.kubernetes.moments import APART_SECONDS, moment
 
 NEAR_SECONDS: Final = 600.0
-"""A newest report of a cluster whose nodes report is younger than this by the right clock, and not of the future."""
+"""By a right clock, the newest report is younger than this, and at most APART_SECONDS in the future."""
 FEWEST: Final = 2
-"""Nodes that must agree against us: one may be wrong itself."""
+"""Least number of nodes whose clocks must contradict the manager's: a single node's clock may be wrong itself."""
 
 
 def believed_ahead_seconds(

@@ -43,7 +43,7 @@ class ControllerCondition(StrEnum):
 
     UP = "Up"
     DRY_RUN = "DryRun"
-    """Decides, and writes nothing because writing was not enabled."""
+    """The feature decides, but writes nothing because writing is not enabled."""
     STANDBY = "Standby"
     """Another replica leads."""
     WAITING = "Waiting"
@@ -51,17 +51,17 @@ class ControllerCondition(StrEnum):
     NO_DATA = "NoData"
     """There is nothing to publish: no run of the pipeline has ended, or no history is stored."""
     STALE = "Stale"
-    """Its inputs are too old, or the clock is uncertain; nothing is changed."""
+    """The feature's inputs are too old, or the clock is uncertain; nothing is changed."""
     FORBIDDEN = "Forbidden"
     """A right is missing."""
     ABSENT = "Absent"
-    """A kind that it needs is not installed."""
+    """A kind that the feature needs is not installed."""
     UNREACHABLE = "Unreachable"
     """The API server, the metric source or the store gives no usable answer."""
     DEGRADED = "Degraded"
-    """It works; some objects were refused or some configuration is wrong."""
+    """The feature works, but some objects were refused or some configuration is wrong."""
     FAILED = "Failed"
-    """A fault of ours; the log has the traceback."""
+    """A bug of cotenant; the log has the traceback."""
 
     @property
     def works(self) -> bool:
@@ -87,7 +87,7 @@ class FeatureState:
     message: str = ""
     since_seconds: float = 0.0
     of_source: bool = False
-    """Whether it is a metric source or the store that fails, which a manager that starts need not wait for."""
+    """True if a metric source or the store fails; a starting manager does not wait for these."""
 
     def same(self, other: FeatureState | None) -> bool:
         """Return whether condition and message are the same, regardless of when they began.

@@ -30,15 +30,15 @@ ItemT = TypeVar("ItemT", bound=Hashable)
 AnyT = TypeVar("AnyT")
 ResultT = TypeVar("ResultT")
 MOST_LEFT_OUT: Final = 10
-"""Items that a computation does without although there are no others: it is no fault of theirs if there are more."""
+"""Most items that are left out if all items fail; if there are more, the items are not the cause."""
 MOST_TRIES: Final = 40
 """Parts that are added to the others; after that a part that fails is left out as a whole."""
 MOST_SECONDS_OF_MANY: Final = 120.0
-"""Of processor time for one computation: a hundred times what a decision about 5,000 nodes takes."""
+"""Limit of processor time for one computation: a hundred times that of a decision about 5,000 nodes."""
 AS_LONG: Final = 10.0
-"""As long as without any item may it take with some, once it took too long."""
+"""After a computation took too long, its limit is this many times its time without any item."""
 MOST_NAMED: Final = 16
-"""Items that may be guilty and are noted each; of more all are."""
+"""Most suspected items that are noted one by one; if there are more, all items are noted."""
 _EACH: Final = "*"  # the part of all items; a longer one has those whose digests begin so
 _LONGEST: Final = 9  # characters of the smallest part: of a part of several items with one digest all are left out
 _TOGETHER: Final = "+"  # noted before parts that are in the computation together; else the first one was added last
@@ -160,8 +160,9 @@ def compute_without_failing(
 ) -> tuple[ResultT, dict[ItemT, str]]:
     """Return the result of `compute` without the items on which it fails, and why each of them is left out.
 
-    `compute` gets the items to leave out. Errors in `of_others` are no item's fault and are raised, as is any error
-    that occurs for every item, or for none alone. `watched` records the computation in case that it hangs.
+    `compute` gets the items to leave out. An error is raised if it is one of `of_others`, which are no item's fault, if
+    it occurs without any item, too, or if each of many items causes it. `watched` records the computation in case it
+    hangs.
     """
     left_out = {} if watched is None else standing_items(watched, items, compute, of_others)
 

@@ -55,10 +55,10 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 """After a failure; a returning API server is noticed within this time."""
 REST: Final = 4.0
 LONGEST_REST_SECONDS: Final = 5.0
-"""Pause after a decision, in its own duration: thousands of nodes that report in turn take a fifth of a core. Time in
-which its writes were sent is part of the pause."""
+"""Longest pause after a decision, which is REST times its duration (so that thousands of nodes that report in turn take
+a fifth of a core), minus the time in which its writes were sent."""
 CLOSING_PAUSE_SECONDS: Final = 0.3
-"""Between two attempts to end in good order: a mirror shows our own last write by then."""
+"""Pause between two attempts at an orderly shutdown: by then a mirror shows our own last write."""
 NOT_MADE: Final = "NotMade"
 """Reason of the Event on an object whose request could not be fulfilled."""
 MOST_ROUNDS: Final = 5
@@ -77,23 +77,22 @@ class Feature(Protocol):
 
     name: str
     needs: tuple[str, ...]
-    """Mirrors without which it does not decide, and whose changes wake it."""
+    """Mirrors without which the feature does not decide, and whose changes wake it."""
     interval_seconds: float
     optional: tuple[str, ...] = ()
-    """Mirrors whose changes wake it too, and which a cluster may lack."""
+    """Further mirrors whose changes wake the feature; a cluster may lack them."""
     listed: frozenset[str] = frozenset()
-    """Resources that it reads again for each decision, in addition to its mirrors."""
+    """Resources that the feature lists again for each decision, in addition to its mirrors."""
     coalesce_seconds: float | None = None
-    """How long changes are gathered before a decision; None: as long as the manager gathers them."""
+    """Seconds for which changes are gathered before a decision; None for the manager's setting."""
     send_seconds: float | None = None
-    """After this time of writing it decides again, with writes left over; None: it writes all first."""
+    """Seconds of writing after which the feature decides again, even if writes remain; None to finish all first."""
     unmade: Mapping[str, str] = MappingProxyType({})
-    """Why what it makes for an object was not made, by who asked for it (`Create.asker`), as of the last round."""
+    """Reasons why a write that an object needs was not made, by that object (`Create.asker`), as of the last round."""
     by_clock: bool = False
-    """Whether what it does rests on the age of reports or on times that people wrote: a doubtful clock freezes it."""
+    """True if decisions depend on the age of reports or on times that people wrote: a doubtful clock freezes them."""
     by_server_time: bool = False
-    """Whether it ends what has an end: by the API server's time where ours is far from it, and not before that is
-    known."""
+    """True if the feature ends objects by the API server's time; it does not decide until that time is known."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """Return the writes to make; `changes` has the keys that changed in each mirror since the last success."""
@@ -190,7 +189,7 @@ class FeatureRunner:
         self.feature = feature
         self.last = ControllerRound()
         self.rounds = 0
-        """Decisions so far."""
+        """Number of decisions so far."""
         self._sender, self._context = sender, context
         self._settings = context.settings
         self._heard: dict[str, set[Key]] = {}
@@ -492,7 +491,7 @@ _GRAVITY: Final = {
     ControllerCondition.ABSENT: -2,
     ControllerCondition.FAILED: -1,
 }
-"""Of several errors in a round the one that explains the others; what one object was refused for comes last."""
+"""Rank of a round's errors, of which the lowest is reported: it explains the others. One object's refusal is last."""
 
 
 class AlwaysLeads:

@@ -12,8 +12,8 @@ from cotenant.base.kubernetes.models.metadata import ObjectMeta, ObjectReference
 from cotenant.base.kubernetes.moments import moment_of
 
 NO_PUBLISHERS: Final = ("cotenant-", "kubectl", "kubelet", "before-first-apply")
-"""Beginnings of field managers that are ours, a person's hand, the kubelet, which resets amounts at its start, or what
-the API server notes of an object whose writers it had not recorded yet."""
+"""Beginnings of the field managers that do not count as publishers: cotenant itself, a person with kubectl, the
+kubelet, which resets amounts at its start, and the API server's entry for writers it had not recorded."""
 
 
 class PublishedMeta(ObjectMeta, rename="camel"):

@@ -29,20 +29,20 @@ Place = tuple[Address, str]
 
 SEEN_SECONDS: Final = 30.0
 FIRST_REFUSAL_SECONDS: Final = 30.0
-"""An object that the server refused is left alone for so long, and twice as long after each further refusal."""
+"""Time for which an object that the server refused is not written; it doubles with each further refusal."""
 FIRST_MOMENTARY_SECONDS: Final = 1.0
-"""The same after a refusal that may be of this moment alone: of a patch whose `test` failed, for somebody wrote in
-between, and by a rule, for a policy or a webhook may not know yet what it is asked about. A hand-over has 15 s."""
+"""The same after a refusal that may be temporary: of a patch whose `test` failed because somebody wrote in between, or
+by a policy or webhook that does not know the object yet. A hand-over has 15 s."""
 LONGEST_REFUSAL_SECONDS: Final = 3600.0
 WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
-"""The other intents of the kind would be refused alike, unless it is the object alone that is gone."""
+"""Errors that the other intents of the kind would meet as well, unless only this object is gone."""
 PROBES: Final = 2
-"""Writes of a kind that are tried before a missing right counts as one for all of it: rights may be bound in some
-namespaces only, and a proxy's refusal of one object may be worded like one."""
+"""Number of writes of a kind that are tried before its right counts as missing: rights may exist in some namespaces
+only, and a proxy may word the refusal of one object like a missing right."""
 LASTING: Final = (ClusterInvalid, ClusterNamespaceGone, ClusterObjectGone)
-"""The server would say the same of this object again."""
+"""Errors that the server would return for this object again."""
 ENDING: Final = (NotLeader, ClusterUnreachable)
-"""So would all others."""
+"""Errors that all other intents would meet as well."""
 
 
 class Leadership(Protocol):
@@ -96,7 +96,7 @@ class Sender:
         self._awaited: dict[Place, float] = {}
         self._refused: dict[Place, _Refusal] = {}
         self._forbidden: dict[Place, float] = {}
-        """When a right was last missing for an object."""
+        """Time at which a right was last found missing, by object and subresource."""
         self._unmade: dict[Place, Exception] = {}
 
     def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:

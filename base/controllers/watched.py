@@ -34,7 +34,7 @@ from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Amounts, Resource
 
 NODE_ANNOTATIONS: Final = ("node.koordinator.sh/", BATCH_CPU_POLICY_ANNOTATION)
-"""How the names begin of those that decisions read."""
+"""Beginnings of the names of annotations that decisions read."""
 PUBLISHED: Final = frozenset({*EXTENDED_RESOURCES.values(), *RESOURCE_ALIASES})
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 UNSTARTED_SECONDS: Final = 2**53

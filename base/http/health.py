@@ -22,9 +22,9 @@ from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections import TelemetrySettings
 
 Page = Callable[[], tuple[bytes, str]]
-"""Makes a page: its bytes and their content type."""
+"""A function that returns a page's bytes and their content type."""
 Check = Callable[[], str]
-"""Returns what is wrong in a few words, or ""; must return within a second. An exception counts as wrong."""
+"""A function that returns the problem in a few words, or "", within a second. An exception counts as a problem."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Checks:
     ready: dict[str, Check] = field(default_factory=dict)
     alive: dict[str, Check] = field(default_factory=dict)
     draining: bool = False
-    """Set before shutting down, so that traffic leaves before the listener closes."""
+    """True from before the shutdown, so that clients go elsewhere before the listener closes."""
 
     def report(self, endpoint: str) -> tuple[bool, str]:
         """Return whether all checks of "livez" or "readyz" pass, and a line for each."""

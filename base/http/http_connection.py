@@ -77,7 +77,7 @@ class _Stage(Enum):
     HEAD = auto()
     BODY = auto()
     DEAF = auto()
-    """Refused: further bytes are ignored."""
+    """The request was refused; further bytes are ignored."""
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         self._asked: deque[Request] = deque()
         self._elsewhere = False
         self.closing = False
-        """Set to close behind the next answer."""
+        """True if the connection is to be closed after the next response."""
 
     # --- called by the event loop -------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

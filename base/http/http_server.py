@@ -19,9 +19,9 @@ from cotenant.base.json_documents.json_decoders import make_ready
 
 BACKLOG: Final = 1024
 LINGER_SECONDS: Final = 0.5
-"""How long callers may still ask once the end has begun; they are told with each answer to call no more."""
+"""Time for which requests are still accepted after the stop has begun; each response asks the client to disconnect."""
 DRAIN_SECONDS: Final = 2.5
-"""How long a caller has then to take its answer."""
+"""Time after that in which a client may still receive its response."""
 START_SECONDS: Final = 30.0
 
 
@@ -41,7 +41,7 @@ class ServerTls:
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self.entrance = context
-        """What the event loop accepts connections with."""
+        """The context with which the event loop accepts connections."""
         self._newest = context
         context.sni_callback = self._choose  # called in every handshake, also of callers that name no server
 
@@ -62,7 +62,7 @@ class Listener:
         self._tls: ServerTls | None = None
         self._beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
         self.connections: set[Connection] = set()
-        """Those that are open; they change in the server's thread."""
+        """The open connections; only the server's thread changes the set."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

@@ -89,10 +89,8 @@ def abbreviate_list(parts: list[str], most: int = 3) -> str:
 
 
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
-"""A place in a list as RFC 6901 writes it: ASCII digits without a leading zero.
-
-No list is as long as a billion; and `int` raises ValueError for a text of more than 4,300 digits.
-"""
+"""An index of a list as RFC 6901 writes it: ASCII digits without a leading zero; at most nine, because no list is
+longer and `int` raises ValueError for a text of more than 4,300 digits."""
 
 
 def escape_pointer_key(key: str) -> str:

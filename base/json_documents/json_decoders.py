@@ -90,8 +90,8 @@ def mapping_or_empty(value: Any) -> dict[str, Any]:
 
 
 UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""Errors of msgspec, and two that it lets pass: of bytes or characters that are no UTF-8, and of a text that is nested
-deeper than the interpreter allows. Who may annotate a pod can write the last."""
+"""Errors of msgspec, and two that it does not convert: for text that is not UTF-8, and for a text that is nested deeper
+than the interpreter allows, which anybody can write who may annotate a pod."""
 
 
 def readable_object(text: str) -> dict[str, Any]:

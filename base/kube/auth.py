@@ -26,9 +26,9 @@ from cotenant.base.settings.sections import KubeSettings
 IN_CLUSTER = "in-cluster"
 """Name of the cluster whose pod this process is in."""
 CLOCK_SECONDS: Final = 3.0
-"""How long to wait for the cluster's time before the machine's clock is used instead."""
+"""Seconds to wait for the API server's time before the machine's clock is used instead."""
 _PACKAGE = threading.Lock()
-"""Held while the package reads credentials: it hands out the file of a certificate before it has written it."""
+"""Lock for reading credentials: the package returns the path of a certificate before it has written the file."""
 _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."
 
 

@@ -52,7 +52,7 @@ KindT = TypeVar("KindT")
 ErrorT = TypeVar("ErrorT", bound=ClusterError)
 Json = dict[str, Any]
 Many: TypeAlias = list[ItemT]
-"""A list, also inside the class whose method is called list."""
+"""The built-in list, under a name that can be used inside a class with a method called list."""
 
 LONGEST_WAIT_SECONDS: Final = 30.0
 OLD_DEFINITION: Final = (
@@ -138,9 +138,9 @@ class Pause:
     jitter: random.Random = field(default_factory=random.Random)
     """Spreads the tries of many processes; a test seeds it."""
     answered: bool = False
-    """Whether the server has ever answered with success."""
+    """True if the server has ever responded with success."""
     refused_since: float | None = None
-    """Monotonic time since which neither a question nor /readyz is allowed; None: the last answer was no refusal."""
+    """Monotonic time since which requests and /readyz have been refused; None if the last response was no refusal."""
 
     def wait(self) -> None:
         """Sleep until requests may be sent again."""

@@ -215,10 +215,10 @@ class Chunks:
 
     def __init__(self) -> None:
         self.ended = False
-        """The last chunk, which is empty, has come."""
+        """True if the last chunk, which is empty, has arrived."""
         self._rest = bytearray()
         self._left = 0
-        """Bytes of the chunk that are due, with the two behind it; 0: the next one's size is."""
+        """Unread bytes of the current chunk, with the line end after it; 0 if the next chunk's size follows."""
 
     def payload(self, data: bytes) -> bytes:
         """Return the part of the body in these bytes; raise HTTPException if they are not in chunked coding."""

@@ -24,7 +24,7 @@ _BOUNDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("maximum", "maxLength", "maxItems", "maxProperties"), ">"),
     **dict.fromkeys(("minimum", "minLength", "minItems", "minProperties"), "<"),
 }
-"""A bound of a schema -> on which side of it values are refused."""
+"""A bound of a schema -> the side on which values are refused."""
 _MEASURES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("maxLength", "minLength"), " characters"),
     **dict.fromkeys(("maxItems", "minItems", "maxProperties", "minProperties"), " entries"),

@@ -43,7 +43,7 @@ class EventRecorder:
     ) -> None:
         """Create a recorder; nothing is written before `flush`; `guard` is as for a Writer."""
         self.error: CotenantError | None = None
-        """Why the last Event could not be written, or None."""
+        """The error that the last write of an Event met, or None."""
         self._component = component
         self._clock = clock
         self._client = client.sibling()

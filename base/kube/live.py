@@ -28,7 +28,7 @@ from cotenant.base.kubernetes.protocol import ENDED_PHASES, SLO_CONFIG_MAP, SLO_
 
 ItemT = TypeVar("ItemT")
 LONGEST_WHY: Final = 300
-"""Characters of why an object is left out: it may hold what a person wrote."""
+"""Most characters of the reason why an object is left out, which may contain text that a person wrote."""
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"

@@ -31,9 +31,9 @@ class Reflection(Generic[ValueT]):
 
     items: dict[Key, Item[ValueT]] = field(default_factory=dict)
     changed: set[Key] = field(default_factory=set)
-    """Objects whose value differs from what was last drained by `take_changes`, or may do so."""
+    """Keys of objects whose value differs, or may differ, from that at the last `take_changes`."""
     doubt: bool = False
-    """The stream said something that cannot be; only a list settles it."""
+    """True if the stream contradicted itself; only a new list resolves it."""
     _highest: int = 0
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:

@@ -53,11 +53,11 @@ class EventOccurrences:
     note: str
     pending: int = 0
     first_seconds: float = 0.0
-    """Of the pending ones."""
+    """Unix time of the first occurrence that is not written yet."""
     last_seconds: float = 0.0
     told_seconds: float = float("-inf")
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the newest one."""
+    """Annotations of the newest occurrence."""
 
 
 @dataclass(slots=True)

@@ -29,8 +29,7 @@ from cotenant.base.kubernetes.models.metadata import ObjectIdentity
 from cotenant.base.process.in_hand import ObjectVersion, in_hand
 
 RELIST_SECONDS: Final = 3600.0
-"""A mirror is compared with a fresh list so often, in case a watch lied. A safety net against a lost event; the
-cost is one list in an hour."""
+"""Interval at which a mirror is compared with a fresh list, in case the watch lost an event."""
 
 ValueT = TypeVar("ValueT")
 
@@ -44,11 +43,10 @@ SILENT_WATCHES: Final = 3
 RENEWAL_SHARE: Final = 0.75
 """Share of the time after which the mirror counts as stale: a silent watch is restarted before that."""
 SHORT_SECONDS: Final = 1.0
-"""A watch that ends sooner and without a word was closed by something that will close the next one too; one that lasted
-was followed, whatever ended it."""
+"""A watch that ends sooner without a message was probably closed by something that will close the next one, too."""
 GONE: Final = 410
 LONGEST_WHY: Final = 300
-"""Characters of why an object is left out: it may hold what a person wrote."""
+"""Most characters of the reason why an object is left out, which may contain text that a person wrote."""
 log = structlog.get_logger(__name__)
 
 
@@ -118,8 +116,8 @@ class Mirror(Generic[ValueT]):
     """A collection that is kept up to date in memory; every method may be called from any thread.
 
     An object is decoded into `kind`, which has only the fields that are read, and `project` makes the value that is
-    kept; an object on which either fails is left out and listed in `refusals`. `wake` is set at each change, and
-    several mirrors may share it. Events may wait `gather_seconds` to be handled together. `query` has labelSelector,
+    kept of it; an object on which either fails is left out and listed in `refusals`. `wake` is set at each change;
+    several mirrors may share it. Events may wait `gather_seconds` to be handled together. `query` has labelSelector and
     fieldSelector.
     """
 
@@ -138,7 +136,7 @@ class Mirror(Generic[ValueT]):
         self.lists = 0
         """Complete lists so far."""
         self.error: CotenantError | None = None
-        """Why it is not up to date, or None."""
+        """The error because of which the mirror is not up to date, or None."""
         self._refused: dict[Key, str] = {}
         self._hidden = threading.local()
         self._client = client.sibling()

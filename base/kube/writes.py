@@ -35,8 +35,8 @@ from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Create, Delete, Intent, Outcome, Patch
 
 WRITE_CONNECTIONS: Final = 8
-"""Connections over which many objects are written at the same time. Below what one caller gets by API Priority and
-Fairness, so that others are not delayed."""
+"""Number of connections over which objects are written at the same time: fewer than API Priority and Fairness allows
+one client, so that others are not delayed."""
 
 IntentT = TypeVar("IntentT", bound=Intent)
 Json: TypeAlias = dict[str, Any]

@@ -83,7 +83,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The deletion of an object, only if its uid, and its resourceVersion `version` if given, are still the same.
+    """The deletion of an object, only if it still has the `uid` and the resourceVersion `version`; "" is not compared.
 
     `grace_seconds` is the time its containers have to terminate; None is the pod's own grace period.
     """

@@ -46,9 +46,9 @@ CHILD_REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "child-request"
 NON_PREEMPTIBLE_REQUEST_ANNOTATION: Final = QUOTA_PREFIX + "non-preemptible-request"
 NON_PREEMPTIBLE_USED_ANNOTATION: Final = QUOTA_PREFIX + "non-preemptible-used"
 OVER_SINCE_ANNOTATION: Final = "cotenant.dev/over-since"
-"""Since when a quota uses more than its runtime; written by cotenant alone, like the next."""
+"""Time since which a quota uses more than its runtime; only cotenant writes it."""
 BORROWS_SINCE_ANNOTATION: Final = "cotenant.dev/borrows-since"
-"""Since when it uses more than its min."""
+"""Time since which a quota uses more than its min; only cotenant writes it."""
 PUBLISHED_ANNOTATIONS: Final = (
     RUNTIME_ANNOTATION,
     REQUEST_ANNOTATION,
@@ -62,7 +62,7 @@ PUBLISHED_ANNOTATIONS: Final = (
 )
 """What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists, and moments."""
 SYSTEM_QUOTAS: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
-"""They divide nothing, and no pod waits for them."""
+"""Quotas that divide no capacity among others, and for which no pod waits."""
 INT64_MAX: Final = 2**63 - 1
 
 Amounts = Mapping[str, int]

@@ -21,7 +21,7 @@ GENESIS: Final = "0" * 64
 VERSION: Final = 2
 KEY_BYTES: Final = 32
 KEY_MARK: Final = b"cotenant-ledger-2 "
-"""What a key begins with: its kind and the ledger's version."""
+"""Beginning of every key: its kind and the ledger's version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class Ledger:
 
     path: Path | str
     turn_lapses: ClassVar[bool] = False
-    """Whether a process that pauses loses its turn (`bucket_ledger.ledger_turn`), and may go on all the same."""
+    """True if a process that pauses may lose its turn (`bucket_ledger.ledger_turn`) and continue without noticing."""
     _key: bytes
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:

@@ -22,13 +22,13 @@ from typing import Any, Final, TextIO
 from cotenant.base.text import stable_text
 
 FORGET_SECONDS: Final = 600.0
-"""One that did not come again within this time is written like a new one."""
+"""A warning that did not recur within this time is written like a new one."""
 REMIND_SECONDS: Final = 600.0
-"""One that goes on is written again, with its count, so often."""
+"""Interval at which a warning that keeps recurring is written again, with its count."""
 SHORTEST_QUIET_SECONDS: Final = 60.0
 """What comes more often than this has ended after so long without it; else after three of its longest gaps."""
 MOST_KEYS: Final = 1000
-"""So many different warnings are remembered; beyond, the one that was silent for longest is forgotten."""
+"""Most different warnings that are remembered; beyond that, the one without an occurrence for longest is forgotten."""
 REPEATED: Final = "repeated"
 ENDED: Final = "a repeated warning has ended"
 _OWN_FIELDS: Final = frozenset({"event", "ts", "level", "logger", "exc_info", "stack_info", REPEATED, "since"})

@@ -19,7 +19,7 @@ from cotenant.base.errors import StoreError
 
 LOCAL: Final = "use a local volume"
 LOCAL_OR_BUCKET: Final = f"{LOCAL}, or s3://"
-"""What helps where a file cannot be locked, for those whose files may lie in a bucket as well."""
+"""The advice if a file cannot be locked, for programs whose files may also be in a bucket."""
 
 
 def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:

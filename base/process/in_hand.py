@@ -34,10 +34,10 @@ from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.process.files import make_private_file, make_private_folder, try_lock
 
 MOST_SECONDS: Final = 2.0
-"""Of processor time for one object: a thousand times what an ordinary one takes, and more than any collection of
-garbage that may fall into it."""
+"""Limit of processor time for one object: a thousand times that of an ordinary object, and more than a garbage
+collection that happens meanwhile."""
 STILL_SECONDS: Final = 10.0
-"""So long nothing of Python ran when the timer writes; a kubelet ends such a process only later."""
+"""Time without running Python code after which the timer writes; a kubelet ends such a process only later."""
 BEAT_SECONDS: Final = 1.0
 _NOTES: Final = 64  # objects that may be read at the same time; further ones are not recorded
 _NOTE_BYTES: Final = 2048
@@ -88,7 +88,7 @@ class Notes:
         self._folder = Path()
         self._lock_file, self._still = -1, -1
         self.ends_after_seconds = 0.0
-        """So long may it stand still before it ends itself; 0: somebody else ends it."""
+        """Seconds for which the program may hang before it is ended; 0 if something else ends it."""
 
     def keep(self, folder: Path) -> bool:
         """Store notes in a folder, after reading those of an earlier process; return False if that is impossible."""

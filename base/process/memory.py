@@ -19,9 +19,9 @@ from typing import Final
 ARENAS: Final = 2
 """Heaps of all threads together: they wait for Python's one lock anyway."""
 OBJECTS_A_COLLECTION: Final = 50_000
-"""Containers that are made before garbage is looked for, instead of CPython's 700."""
+"""New container objects after which the garbage collector runs, instead of CPython's 700."""
 OWN_PAGES_BYTES: Final = 4 << 20
-"""Arrays from this size on have pages of their own, which go back to the system with them."""
+"""Arrays of this size or more have pages of their own, which the system gets back as soon as the array is freed."""
 KEPT_FREE_BYTES: Final = 2 << 20
 """Free memory at the end of the heap that is kept for what comes next."""
 _CGROUP: Final = Path("/sys/fs/cgroup")

@@ -86,10 +86,10 @@ class ManagedRuntime(Protocol):
 
     name: str
     flag: str
-    """How a person names the setting, such as -Xmx."""
+    """Name of the setting for people, such as -Xmx."""
 
     metrics: tuple[str, ...]
-    """Metrics of which the server has one where such a runtime is scraped."""
+    """Metrics of which the server has at least one if such a runtime is scraped."""
 
     def questions(self, select: Select, by: str, span: str) -> Mapping[HeapFact, str]:
         """Return the PromQL of each figure: one value per set of the labels `by`, over `span` (a PromQL duration)."""

@@ -30,7 +30,7 @@ _LIST_FIX = "`cotenant config show` lists every setting."
 _LEDGER: Final = "actions.ledger"
 _API: Final = ("kube.kubeconfig", "kube.context")  # settings that select the cluster to read and write
 MANY_CLUSTERS: Final = 2
-"""From so many declared clusters on, one has to be named, and each has its own ledger."""
+"""Least number of declared clusters at which one has to be named and each has its own ledger."""
 
 
 class SettingSource(StrEnum):

@@ -34,12 +34,12 @@ ANSWER_SECONDS: Final = 60.0
 PART_BYTES: Final = 8 * 2**20
 """What ANSWER_SECONDS suffice for on a slow line: larger objects are read part by part, and get longer to write."""
 RETRY_SECONDS: Final = 30.0
-"""So long a request is tried again while the server does not answer or answers with a 5xx."""
+"""Time for which a request is retried while the server does not respond or responds with a 5xx."""
 MOST_RETRIES: Final = 1000
 """More than fit into RETRY_SECONDS, which is the limit."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 3.0
-"""Between two tries."""
+"""Longest pause between two tries."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _STATUS: Final = re.compile(r"(?:status|with status:?) (\d{3})")
@@ -55,7 +55,7 @@ _FIXES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("NotImplemented", "501"), NO_CONDITIONS_FIX),  # Alibaba's OSS
 }
 READS: Final = 5
-"""Of a large object that is replaced between two of its parts."""
+"""Most reads of a large object that is replaced while its parts are read."""
 _log = structlog.get_logger(__name__)
 
 

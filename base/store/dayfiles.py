@@ -34,7 +34,7 @@ from cotenant.base.usage.usage import Signal
 MOST_PARTS: Final = 32
 """Parts of a day from which on an append compacts it: bounds what a reader has to merge."""
 OPENINGS: Final = 3
-"""Of a file that is replaced while it is read."""
+"""Most openings of a file that is replaced while it is read."""
 
 ValueT = TypeVar("ValueT")
 Listing = Mapping[int, tuple[str, ...]]

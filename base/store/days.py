@@ -41,7 +41,7 @@ GroupMark = tuple[Key, str, int]
 Slots = tuple[int, int]
 """First slot of the day with a value of any series, and the one after the last; equal where none has any."""
 KeyStretch = tuple[GroupMark, int, int]
-"""Of a group, from one row (inclusive) to another (exclusive)."""
+"""Part of a row group, from one row (inclusive) to another (exclusive)."""
 
 GROUP_SERIES: Final = 1000
 MOST_SHARED: Final = 256

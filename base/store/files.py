@@ -90,7 +90,7 @@ class Folder:
         self.url = url
         self._local = isinstance(self._fs, LocalFileSystem)
         self.shared = isinstance(self._fs, BucketFiles)
-        """Whether it is a bucket, whose writers may be on several machines."""
+        """True for a bucket, whose writers may be on several machines."""
         self._private: set[str] = set()
 
     def with_patience(self, patience: BucketPatience) -> Folder:
@@ -355,8 +355,8 @@ class CheckedFolder(Folder):
     ) -> ValueT:
         """Return the result of `decode` for a file, which is set aside if it is unreadable (StoreCorrupt).
 
-        If `failure` returns an error, the storage was at fault, not the content: it is raised as the folder's error. A
-        file of a newer version raises StoreError.
+        If `failure` returns an error, the storage is at fault, not the content, and this error is raised as the
+        folder's. A file of a newer version raises StoreError.
         """
         path = self.path(name)
         try:

@@ -78,12 +78,12 @@ Index = npt.NDArray[np.int64]
 PLACE: Final = "_place"
 """Column of a row's number in its table: the order of rows that compare equal."""
 MEMORY: Final = "160MB"
-"""For all questions together; what needs more goes to disk for its time."""
+"""Memory of all queries together; a query that needs more uses temporary space on disk."""
 SPILLED: Final = "1GB"
-"""Most that lies on disk for a question: without a bound the engine takes what is free there."""
+"""Most disk space of a query: without a bound the engine takes all that is free."""
 THREADS: Final = 4
 QUESTION_SECONDS: Final = 60.0
-"""Most that a question takes; then it is interrupted, so that one filter does not keep the engine from everybody."""
+"""Longest time of a query; then it is interrupted, so that one filter does not block the engine for everybody."""
 LISTED: Final = 2_000
 """Rows that are named one by one; more are joined."""
 BATCH_ROWS: Final = 8_192
@@ -134,7 +134,7 @@ class Relation:
     _bound: Mapping[str, pa.Table] = field(default_factory=dict, repr=False)  # tables in memory that the SQL names
     _file: _LocalFile | None = field(default=None, repr=False)
     _known: dict[Any, tuple[Any, ...]] = field(default_factory=dict, repr=False)
-    """Question -> the sums that answered it: rows never change, and pages ask the same over and over."""
+    """Query -> its sums, kept because rows never change and pages repeat the same queries."""
 
     @classmethod
     def of(cls, table: Table) -> Relation:

@@ -98,7 +98,7 @@ MOST_STARS: Final = 256
 MOST_VALUES: Final = 4_000
 MOST_SORTS: Final = 16
 MOST_PARTS: Final = 8_000
-"""What one query may hold: each is compared with every row, and a page's answer must not take minutes."""
+"""Most parts of one query: each is compared with every row, and a page must not take minutes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,11 +117,11 @@ class Query:
     conditions: tuple[FilterCondition, ...] = ()
     text: str = ""
     sort: tuple[tuple[str, bool], ...] = ()
-    """(column, descending), the first decides."""
+    """Columns to sort by, the most important first: (name, True if descending)."""
     span: tuple[float, float] = ALWAYS
     """[since, until) of the column `time`, Unix seconds."""
     back_seconds: float = np.inf
-    """How far back from the table's newest row."""
+    """Seconds before the table's newest row from which rows match."""
 
     @property
     def filtered(self) -> bool:

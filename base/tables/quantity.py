@@ -12,7 +12,7 @@ class Unit(StrEnum):
     CORES = "cores"
     BYTES = "bytes"
     OF_RESOURCE = "millicores of CPU, bytes of memory, percent of one GPU"
-    """Of the resource that stands beside it."""
+    """Unit of an amount of the resource that is named next to it."""
     RATIO = "ratio"
     """0.41 is shown as 41 %."""
     PERCENT = "percent"

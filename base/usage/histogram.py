@@ -197,8 +197,8 @@ class HistogramBatch:
     def percentiles(self, fractions: Sequence[float], highest: Floats | None = None) -> Floats:
         """Return percentiles of each histogram as an array of shape (n, len(fractions)).
 
-        `highest` (n,) is each histogram's highest sample, where its last bucket ends; if it is None, NaN or lower, the
-        last bucket's start is used, as in VPA.
+        The last bucket ends at the histogram's highest sample, `highest` (n,); if that is None, NaN or lower than the
+        bucket's start, the start is used, as in VPA.
         """
         filled = self.weights >= self.buckets.epsilon
         first = filled.argmax(axis=1)[:, None]

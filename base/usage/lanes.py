@@ -39,7 +39,7 @@ class Lanes:
     ) -> Lanes:
         """Return lanes for m series by their groups, of shape (m,); `present`, of shape (m, T), flags their samples.
 
-        Two series of a lane share no block of `width` slots; `lead` counts the first block's slots before the window.
+        Two series of a lane share no block of `width` slots; the first block begins `lead` slots before the first slot.
         """
         count, size = present.shape
         some = present.any(axis=1)

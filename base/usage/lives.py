@@ -50,8 +50,8 @@ LASTING: Final = frozenset(
 _HOUR_SLOTS: Final = 12
 _CHUNK: Final = 4096  # rows made dense at once, so that working memory stays small
 _EDGE_SLOTS: Final = 2
-"""A rate needs two scrapes: a life that is listed may begin so many slots before its first sample, and end as many
-after the last."""
+"""Slots by which a listed life may begin before its first sample and end after its last one: a rate needs two
+scrapes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class SourceSilence:
     listing: Flags
     listed_by: tuple[Signal, ...]
     off: Flags | None = None
-    """(slots,): the whole cluster was switched off; nothing lived, and no source is silent."""
+    """Flags (slots,) of the slots in which the whole cluster was off: nothing lived, and no source counts as silent."""
 
     @cached_property
     def hour_of_slot(self) -> Integers:
@@ -144,8 +144,8 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 class PodRule:
     """The known properties of the pods with one name.
 
-    `named_anew` (each pod gets a new name) and `lasting` are properties of the workload's kind. If `ended`, the pod
-    will never run again; if `alive`, it runs now.
+    `named_anew` (each pod gets a new name) and `lasting` are properties of the workload's kind. `ended`: the pod never
+    runs again; `waiting`: its phase is none in which it runs; `running`: it has not ended; `alive`: it runs now.
     """
 
     named_anew: bool

@@ -51,11 +51,11 @@ class PeakAhead:
     height_millicores: int
     above_now_millicores: int
     led_by: str
-    """Workload that adds most to the peak, namespace/name."""
+    """The workload that adds most to the peak, as namespace/name."""
     above_mean: float = 0.0
     """Mean of the two hours / mean of the 24 hours - 1, both of the median path."""
     pronounced: bool = True
-    """Whether the day's swing is large enough to act on; a mild peak is shown and nobody is notified of it."""
+    """True if the day's swing is large enough to act on; a smaller peak is shown, but nobody is notified of it."""
 
 
 def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:

@@ -28,7 +28,7 @@ from cotenant.base.usage.usage import FloatMatrix, Signal, Statistic, Usage
 UsageT = TypeVar("UsageT", bound=Usage[Any] | SparseUsage[Any])
 _LARGEST_QUANTITY: Final = 2.0**63  # what no Kubernetes quantity reaches
 _MOST_PERCENT_OF_DEVICES: Final = 12_800.0
-"""128 GPUs, more than any node has. DCGM writes 2147483632 or 140737488355328 where it has no value."""
+"""Percent of 128 GPUs, more than any node has. DCGM writes 2147483632 or 140737488355328 if it has no value."""
 
 
 _OF_USAGE: Final = frozenset(

@@ -61,9 +61,9 @@ class QualityRecord:
     defects: Mapping[Defect, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unread_seconds: Mapping[Signal, int] = field(default_factory=dict)
-    """Time within the window that a signal's source failed to answer for, so far; what rests on it is withheld."""
+    """Seconds of the window that could not be read for a signal so far; values that depend on them are withheld."""
     scrapes: tuple[ScrapeSpan, ...] = ()
-    """Scrape intervals of the pulled time, oldest first; empty where the source does not tell."""
+    """Scrape intervals of the pulled time, oldest first; empty if the source does not report them."""
 
     @property
     def defects_count(self) -> int:

@@ -134,7 +134,7 @@ class ContainerLife:
 
 
 LONG_SHARE: Final = 0.05
-"""Share of a pod's life above which a gap is long: an hour of a day, most of a day in two weeks."""
+"""Share of a pod's life above which a gap is long: about an hour of a day, or most of a day in two weeks."""
 
 
 class PodGap(NamedTuple):

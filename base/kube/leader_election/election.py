@@ -29,7 +29,7 @@ class Sighting:
     record: Record | None
     free_at_seconds: float
     transitions: int = -1
-    """The most that was ever seen, -1 for none: a Lease that somebody deleted goes on counting from here."""
+    """Highest number of transitions seen so far, -1 for none: a Lease that was deleted continues from here."""
 
 
 class ElectionStep(StrEnum):

@@ -75,9 +75,9 @@ class Lease:
         self.identity = identity
         self.address = Address(API_VERSION, "leases", name, namespace)
         self.error: CotenantError | None = None
-        """What the last step met, or None."""
+        """The error that the last step met, or None."""
         self.transitions = 0
-        """How many holders there were when we became one: the fencing token of what we write."""
+        """Number of the Lease's transitions when this candidate became leader: the fencing token of its writes."""
         self._settings = settings
         self._clock = clock
         patience = min(client.settings.timeout_seconds, settings.renew_deadline_seconds / 2)
