@@ -311,7 +311,7 @@ def five_minutes(usage: LongUsage) -> int:
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds
-        what = f"the DataFrame has a value every {step} s; recommendations need 5 minutes or less"
-        fix = "Query at a step of 300 s: peaks inside longer slots are not seen."
+        what = f"the DataFrame has a value every {step} s; recommendations need slots that divide 5 minutes"
+        fix = "Query at a step of 300 s, or of a part of it such as 60 s: peaks inside longer slots are not seen."
         raise FrameError(TIME, what, fix=fix)
     return FIVE_MINUTES_SECONDS // usage.grid.step_seconds

@@ -273,10 +273,10 @@ def _lane_words(demand: DemandCurve) -> str:
     high = demand.highest
     free = display.amount(demand.free, Resource.CPU)
     if not high:
-        return f"No plan needs capacity; {free} are not requested now."
+        return f"No plan needs capacity; {free} of capacity are not requested now."
     when = display.moment(demand.start_seconds + STEP_SECONDS * top)
     most = display.amount(high, Resource.CPU)
-    text = f"Plans need at most {most} together, at {when}; {free} are not requested now"
+    text = f"Together plans need most at {when}: {most}; {free} of capacity are not requested now"
     over = runs(demand.conflict)
     if not over:
         return f"{text}: no conflict."

@@ -41,7 +41,7 @@ STAGES: Final = (
     StartStage(TRUSTED_DAYS, "recommendations with as many days of history as the guardrail requires"),
     StartStage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
     StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work, from its own past peaks"),
-    StartStage(REPLAY_DAYS, "the risk slider, computed from this cluster's own history"),
+    StartStage(REPLAY_DAYS, "page Try a risk: outcomes of each risk, replayed on this cluster's own history"),
 )
 """In the order of their days, by the constants that the analysis itself goes by."""
 

@@ -201,7 +201,7 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
     fine = pd.concat([usage, minutes], ignore_index=True)
     assert len(cotenant.recommend(fine, strategy="krr-simple")) == 2
     coarse = usage[usage["time"].dt.minute % 10 == 0]
-    with pytest.raises(cotenant.FrameError, match="every 600 s; recommendations need 5 minutes or less"):
+    with pytest.raises(cotenant.FrameError, match="every 600 s; recommendations need slots that divide 5 minutes"):
         cotenant.recommend(coarse)
     with pytest.raises(cotenant.FrameError, match="every 3600 s"):
         cotenant.recommend(usage[usage["time"].dt.minute == 0])

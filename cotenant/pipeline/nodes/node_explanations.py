@@ -108,6 +108,8 @@ def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:
     for ref, *numbers in zip(peaks.refs, peaks.highest, peaks.week, peaks.added, strict=True):
         if np.isfinite(numbers).all():
             highest, week, added = (human(kind, round(float(number))) for number in numbers)
-            usual = f"the mean of {highest} (highest of 14 days) and {week} (highest of 7 days), plus {added}"
+            usual = (
+                f"the mean of {highest} (highest of 14 days) and {week} (highest of 7 days), plus the allowance {added}"
+            )
             risk = percent(peaks.risks[0], 1)
-            yield ref.name, f"peak of prod's {what} usage in the next 24 hours: {usual}, at a risk of {risk}{least}"
+            yield ref.name, f"peak of prod's {what} usage in the next 24 hours, at a risk of {risk}: {usual}{least}"
