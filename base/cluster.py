@@ -136,8 +136,8 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
     """Return the amount that the scheduler counts for a pod of these containers (`base.kubernetes.pod_request`).
 
     The amount is in the resource's unit. `side` is "requests" or "limits"; a missing request is the limit. Init
-    containers and sidecars are in the order in which they start. Overhead and pod-level amounts are not included;
-    `Workload.pod_amount` includes the latter.
+    containers and sidecars are in the order in which they start. Overhead and pod-level amounts are not included
+    (pod-level amounts: `Workload.pod_amount`).
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
@@ -165,7 +165,7 @@ class OwnAmounts:
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """A HorizontalPodAutoscaler; `targets` are the utilisations of the pod, in percent of the request, that it keeps.
+    """A HorizontalPodAutoscaler; `targets` are the utilisations of the pod at which it aims, in percent of the request.
 
     `unsolvable` are resources with another kind of utilisation target: of one container, several targets, or unknown.
     """
@@ -302,7 +302,7 @@ class Pod(PodClass):
     def belongs_to_node(self) -> bool:
         """True if the pod never runs elsewhere: a DaemonSet's pod or a static one.
 
-        A static pod's owner is its node, so it counts as having none; its kubelet appends the node's name to the pod's.
+        A static pod has no workload but its Node, and is recognised by its name, which ends with the node's name.
         """
         kind = self.workload.kind
         return kind == "DaemonSet" or (kind == "Pod" and bool(self.node) and self.name.endswith(f"-{self.node}"))

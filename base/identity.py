@@ -68,7 +68,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
     def find_named(cls, text: str, candidates: Iterable[WorkloadRef]) -> WorkloadRef:
         """Return the known workload that NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME identifies.
 
-        Raise UsageError for another form, or if several match; NoData, with the nearest name, if none does.
+        Raise UsageError for another form, or if several match; NoData, with the nearest name, if none matches.
         """
         parts = text.split("/")
         if len(parts) > 3 or not all(parts):

@@ -36,7 +36,7 @@ SILENT: Final = Silent()
 class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progress"):
     """Progress as a line of a JSON log, by which another process follows it.
 
-    `number` counts the stages that have begun, including this one; `done` and `total` are its steps, 0 if not counted.
+    `number` counts the stages that have begun, including this one; `done` and `total` count its steps, 0 if unknown.
     """
 
     stage: str

@@ -106,8 +106,8 @@ def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: Cpu
 def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iterable[tuple[int, ...]]:
     """Yield the sets of NUMA nodes to try, best first, by the request's policy.
 
-    Restricted uses no more nodes than an empty machine would need, SingleNUMANode one, BestEffort as few as possible;
-    None yields one set of all nodes.
+    RESTRICTED uses no more nodes than an empty machine would need, SINGLE_NUMA_NODE one, BEST_EFFORT as few as
+    possible; NONE yields one set of all nodes.
     """
     free_of = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in free:

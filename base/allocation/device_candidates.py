@@ -57,8 +57,8 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
 def amounts_on(share: Amounts, memory_bytes: int) -> dict[str, int]:
     """Return the share in a device's own amounts, with memory in percent and in bytes, as Koordinator writes both.
 
-    `memory_bytes` is the device's memory, 0 if it has none or it is unknown. Percent and bytes are each computed from
-    the other rounded down, so that shares never exceed the device.
+    `memory_bytes` is the device's memory, 0 if it has none or it is unknown. A conversion between percent and bytes
+    rounds down, so that shares never exceed the device.
     """
     amounts = dict(share)
     if GPU_MEMORY_RATIO in share and memory_bytes:

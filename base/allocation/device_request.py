@@ -121,8 +121,8 @@ class DeviceDemand:
     def most(self, kind: DeviceKind, leading: int) -> int | None:
         """Return the largest number of devices of a kind that the pod may get; 0 if it requests none, None for all.
 
-        `leading` is the pod's number of devices of the leading kind: a kind that follows may get one for each of their
-        switches.
+        `leading` is the pod's number of devices of the leading kind: for each PCIe switch with such a device, the pod
+        may get one device of a kind that follows.
         """
         request = self.requests.get(kind)
         if request is None or request.count is None:

@@ -64,8 +64,9 @@ class CliSession:
     def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[SettingSections]:
         """Return the settings: defaults < file < environment < the file's section of the cluster < --set < `flags`.
 
-        A flag of None was not given. Raise UsageError if one of several clusters has to be named, or if a command that
-        connects to a cluster (its flags have kube.context) would connect to another one than the named.
+        A flag whose value is None was not given. Raise UsageError if one of several clusters has to be named, or if a
+        command that connects to a cluster (its flags have kube.context) would connect to another cluster than the named
+        one.
         """
         from cotenant.base.settings.clusters import select_cluster
 

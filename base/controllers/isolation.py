@@ -128,7 +128,8 @@ def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], b
     """Return a set of items without which the computation succeeds; `works` tests it without the given items.
 
     Groups are tried without all others, failing ones are halved: this costs a few computations of all items, however
-    many fail. Items that fail alone are then tried together with the others, because they may only need those.
+    many fail. Items that fail alone are then tried together with the others, since they may fail only for lack of
+    these.
     """
     everything, alone, parts = set(items), list[ItemT](), _halves(items)
     while parts:

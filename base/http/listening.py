@@ -14,7 +14,7 @@ _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 def bind(host: str, port: int) -> socket.socket:
     """Return a socket that is bound but does not listen yet; raise OSError if the address is in use. Port 0: any free.
 
-    EVERYWHERE is every IPv4 address on a machine without IPv6.
+    On a machine without IPv6, EVERYWHERE means every IPv4 address.
     """
     try:
         return _bound(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)

@@ -91,7 +91,7 @@ class ApiConnection:
             self._connection.set_tunnel(host, port)
 
     def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
-        """Send a request and return the complete response; if it fails, `sent` tells whether the request was sent.
+        """Send a request and return the complete response; after a failure, `self.sent` tells if the request was sent.
 
         Raise OSError or HTTPException if there is no complete response. `before` is called with the connection open,
         right before the first byte is sent; if it raises, nothing is sent.

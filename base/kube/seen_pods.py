@@ -43,9 +43,10 @@ _PHASES: Final = {phase.value: phase for phase in PodPhase}
 class PodShape(PodClass):
     """The properties that pods of one template and state share.
 
-    `controller` is the direct one; `annotations` are those that cotenant reads; `containers` have the roles of the
-    spec, and are empty if an amount is unreadable. `own` are pod-level amounts of the spec; `reported` are the
-    containers in the kubelet's status; `refusal` is the reason why the amounts are unreadable, "" if they are readable.
+    `controller` is the pods' direct controller; `annotations` are those that cotenant reads; `containers` have the
+    roles of the spec, and are empty if an amount is unreadable. `own` are pod-level amounts of the spec; `reported` are
+    the names of containers in the kubelet's status; `refusal` is the reason why amounts are unreadable, "" if all are
+    readable.
     """
 
     controller: WorkloadRef | None

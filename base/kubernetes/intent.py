@@ -85,7 +85,7 @@ class Patch:
 class Delete:
     """The deletion of an object, only if it still has the `uid` and the resourceVersion `version`; "" is not compared.
 
-    `grace_seconds` is the time its containers have to terminate; None is the pod's own grace period.
+    `grace_seconds` is the time that a pod's containers have to terminate; None is the pod's own grace period.
     """
 
     address: Address

@@ -34,9 +34,9 @@ Name = TypeVar("Name", bound=str)
 
 
 def effective_requests(requests: Mapping[Name, int], limits: Mapping[Name, int]) -> dict[Name, int]:
-    """Return the requests that the scheduler counts for a container; a missing request is the limit.
+    """Return a container's requests as the scheduler counts them; a missing request is the limit.
 
-    The API server sets the request so for every resource. A resource with neither request nor limit is left out.
+    The API server sets every missing request to the limit. A resource with neither request nor limit is left out.
     """
     return {**limits, **requests}
 

@@ -98,7 +98,7 @@ def _resources_of_pod(pod: Mapping[str, Any], what: str) -> PodResources:
 def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
     """Return the requests of a pod spec, as plain JSON, by resource name; QuantityError or UsageError names `what`.
 
-    For a pod that has not started; the outcome of a resize is in the Pod's status (`requests_of_pod`).
+    Use it for a pod that has not started; the outcome of a resize is in the Pod's status (`requests_of_pod`).
     """
     return counted_requests(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 

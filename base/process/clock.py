@@ -72,7 +72,7 @@ class ServerClock:
     def believable_clock(self) -> Clock:
         """Return the machine's clock, or one that follows the server's if the two differ much.
 
-        Objects have the server's time: by a machine's wrong clock, ages would differ from those on a page that is
+        Objects have the server's time: ages by a wrong clock of this machine would differ from those on a page that is
         served inside the cluster.
         """
         ours = time.time()

@@ -51,7 +51,7 @@ def return_early() -> None:
 
 
 def release_memory() -> None:
-    """Return freed memory to the system, and that of Arrow's pool if it is in use; without glibc only the latter."""
+    """Return freed memory to the system, and that of Arrow's pool if it is in use; without glibc only Arrow's."""
     # another thread may be importing it at this moment
     if pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None):
         pool().release_unused()
@@ -63,7 +63,7 @@ def release_memory() -> None:
 def pause_garbage_collection() -> Iterator[None]:
     """Suspend the cyclic garbage collector during work that creates no cycles.
 
-    For the whole process, until the last thread that requested it is done; no effect if the collector is off.
+    It is suspended for the whole process, until the last thread that requested it is done; no effect if it is off.
     """
     _pause.begin()
     try:
@@ -76,7 +76,7 @@ def pause_garbage_collection() -> Iterator[None]:
 def seldom_collected() -> Iterator[None]:
     """Run the garbage collector rarely, and not on existing objects, because most of them live to a command's end.
 
-    For the whole process; afterwards the collector handles all remaining objects again.
+    This applies to the whole process; afterwards the collector handles all remaining objects again.
     """
     thresholds = gc.get_threshold()
     gc.freeze()

@@ -355,8 +355,8 @@ class CheckedFolder(Folder):
     ) -> ValueT:
         """Return the result of `decode` for a file, which is set aside if it is unreadable (StoreCorrupt).
 
-        If `failure` returns an error, the storage is at fault, not the content, and this error is raised as the
-        folder's. A file of a newer version raises StoreError.
+        If `failure` returns an error, the storage is at fault, not the content: StoreError is raised for that error,
+        and the file stays. A file of a newer version raises StoreError, too.
         """
         path = self.path(name)
         try:

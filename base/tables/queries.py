@@ -93,7 +93,7 @@ def count(relation: Relation, query: Query) -> int:
 
 
 def matching(relation: Relation | Table, search: str, *more: str) -> Table:
-    """Return the rows that match all query strings, sorted as the first one says; a Table itself if all are empty."""
+    """Return the rows that match all query strings, sorted as the first one says; a Table as it is if all are empty."""
     if isinstance(relation, Table) and not any((search, *more)):
         return relation
     source = Relation.of(relation) if isinstance(relation, Table) else relation

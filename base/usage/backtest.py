@@ -131,7 +131,7 @@ def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
 
 
 def lent_ratio(score: PolicyScore, now: PolicyScore) -> float:
-    """Return the amount that a policy would have lent to batch over that of the current policy; NaN if that is 0."""
+    """Return the amount that a policy would have lent to batch, divided by that of policy `now`; NaN if that is 0."""
     return measures.ratio_of(score.amount, now.amount)
 
 

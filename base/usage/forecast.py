@@ -48,9 +48,9 @@ class Window:
 class MeasuredError:
     """The errors of earlier forecasts of this series by back-test; NaN if they could not be measured.
 
-    `relative_wql` is the weighted quantile loss divided by that of the seasonal naive forecast of the day with
-    empirical residual quantiles (< 1 is better); `coverage_95` is the share of values at or below quantile 0.95;
-    `origins` is the number of back-tests.
+    `relative_wql` is the weighted quantile loss divided by that of the same-time-yesterday forecast with empirical
+    residual quantiles (< 1 is better); `coverage_95` is the share of values at or below quantile 0.95; `origins` is the
+    number of back-tests.
     """
 
     relative_wql: float
