@@ -23,7 +23,7 @@ class Right(StrEnum):
 
     READ = "read"
     REVIEW = "review"
-    """Look at live objects and try a change on the server without keeping it."""
+    """Look at live objects, and send changes to the server as a dry run."""
     ACCEPT = "accept"
     """Apply, verify and roll back changes; snooze and dismiss recommendations."""
     PLAN = "plan"

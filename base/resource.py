@@ -24,10 +24,10 @@ class Resource(StrEnum):
 
 
 BEYOND_CAPACITY: Final = 1.2
-"""Use above so many times what a node has is a fault of its source: rates and late samples pass the whole a little."""
+"""Usage above this many times a node's capacity is an error of the source; rates may exceed the capacity a little."""
 
 LARGEST_MACHINE: Final[Mapping[Resource, int]] = {Resource.CPU: 8_192_000, Resource.MEMORY: 64 << 40}
-"""What no machine exceeds: Linux's most CPUs (NR_CPUS of x86-64), and what four levels of its page tables map."""
+"""Amounts that no machine exceeds: Linux's most CPUs (NR_CPUS of x86-64), and the memory of four-level page tables."""
 
 
 class DeviceResource(StrEnum):
@@ -47,7 +47,7 @@ class DeviceResource(StrEnum):
 
 
 MeasuredResource: TypeAlias = Resource | DeviceResource
-"""What series, portraits and forecasts may be of; only those of `Resource` are sized, reclaimed and summed by node."""
+"""Resources of series, portraits and forecasts; only those of `Resource` are sized, reclaimed and summed by node."""
 
 
 def measured_resource(name: str) -> MeasuredResource:

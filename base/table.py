@@ -53,7 +53,7 @@ def kind_of(resource: str) -> Kind:
 
 
 NODE_GROUP_INPUT: Final = "node group "
-"""What the name of a figure begins with that is an amount on one group of nodes; the group's name follows."""
+"""Beginning of the name of an input that is an amount on one group of nodes; the group's name follows."""
 _INPUT_ENDINGS: Final = (
     (("fraction", "coverage", "share", "growth_per_week"), Kind.RATIO),
     (("_millicores",), Kind.MILLICORES),

@@ -51,7 +51,7 @@ class CliSession:
     """True if the command runs until it is stopped: it writes log lines from level info on. Any other command writes
     lines of level info only if somebody sets a level or a format of log lines, so that errors are easy to see."""
     providers: Mapping[str, str] = field(default_factory=dict)
-    """Type that a room declares -> function of a layer above it that makes one, both as "module:name"."""
+    """Interface of a lower layer -> function of a higher layer that makes its implementation, both as "module:name"."""
 
     def service(self, kind: type[ServiceT]) -> ServiceT:
         """Return the implementation of a service interface of a lower layer; its module is imported at this call.

@@ -22,7 +22,7 @@ PEOPLES: Final = (
     *("podmigrationjobs/", "reservations/", "reservationplans/", "autopilotpolicies/"),
     *("pods/", "podgroups/", "elasticquotas/"),
 )
-"""How the subjects of objects begin that people write, one by one: one that is refused is its author's to mend."""
+"""Beginnings of the subjects of objects that people write one by one: the author has to correct a refused object."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -25,7 +25,7 @@ MEASURED_AFTER_SECONDS: Final = 3600
 """A pod that started less than this ago need not have been scraped: four scrapes of 15 minutes."""
 _MARKS: Final = (Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED)
 _JOB_POD: Final = re.compile(r"-(\d+-)?[bcdfghjklmnpqrstvwxz2456789]{5}")
-"""What a Job adds to its name for a pod, with the pod's index where it has one; longer names are cut before it."""
+"""Suffix that a Job adds to its name for a pod, with the pod's index if it has one; longer names are cut before it."""
 _LONGEST_STEM: Final = 58  # of a pod's name, before five random characters: longer names of controllers are cut in it
 
 

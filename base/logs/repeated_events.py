@@ -26,7 +26,7 @@ FORGET_SECONDS: Final = 600.0
 REMIND_SECONDS: Final = 600.0
 """Interval at which a warning that keeps recurring is written again, with its count."""
 SHORTEST_QUIET_SECONDS: Final = 60.0
-"""What comes more often than this has ended after so long without it; else after three of its longest gaps."""
+"""A warning that recurs more often has ended after this time without it; any other after three of its longest gaps."""
 MOST_KEYS: Final = 1000
 """Most different warnings that are remembered; beyond that, the one without an occurrence for longest is forgotten."""
 REPEATED: Final = "repeated"

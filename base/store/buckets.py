@@ -32,7 +32,7 @@ from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, Usag
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0
 PART_BYTES: Final = 8 * 2**20
-"""What ANSWER_SECONDS suffice for on a slow line: larger objects are read part by part, and get longer to write."""
+"""Size that a slow line transfers in ANSWER_SECONDS: larger objects are read in parts and have longer to be written."""
 RETRY_SECONDS: Final = 30.0
 """Time for which a request is retried while the server does not respond or responds with a 5xx."""
 MOST_RETRIES: Final = 1000
@@ -73,9 +73,9 @@ class BucketPatience:
 
 
 INTERACTIVE: Final = BucketPatience(retry_seconds=5.0, timeout_seconds=30.0)
-"""Where a person waits for the answer: pages, commands that show results, the ledger."""
+"""Patience if a person waits for the response: pages, commands that show results, the ledger."""
 QUICK: Final = BucketPatience(retry_seconds=2.0, timeout_seconds=3.0)
-"""For small objects that every request of a person needs."""
+"""Patience for small objects that every request of a person needs."""
 
 
 def open_bucket(

@@ -37,7 +37,7 @@ def check(version: int) -> None:
 
 
 FACTS: Final = "facts"
-"""Name of the document with what a store is, beside the runs; a store without it is of a real cluster."""
+"""Name of the document of StoreFacts, which is outside of runs; a store without it is of a real cluster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class Folder:
         return self.mark(name) if self.shared else None
 
     def replace(self, name: str, content: bytes, guard: str | None) -> None:
-        """Replace a file if its mark still is `guard` (None: a new file); the caller holds the lock.
+        """Replace a file; in a bucket only if its mark still is `guard` (None: no file). The caller holds the lock.
 
         Raise StoreConflict if a bucket's lease was lost and another process has written.
         """

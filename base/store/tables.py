@@ -14,7 +14,7 @@ from cotenant.base.table import Column, Kind, Schema, Table
 
 GROUP_ROWS: Final = 4096
 GROUP_NUMBERS: Final = 2**20
-"""At most so many rows, and about so many numbers of lists, are decoded together: what a reader of one row pays."""
+"""Most rows, and about the most numbers in lists, of a row group, which a reader of one row decodes as a whole."""
 
 Part: TypeAlias = Table | bytes
 """Rows of a table, or its file."""

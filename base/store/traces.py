@@ -25,7 +25,7 @@ from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, FloatM
 SERIES, TIME = "series_id", "timestamp"
 SERIES_PER_SHARD: Final = 1000
 STEPS: Final = (FIVE_MINUTES_SECONDS, 600, 900, 1800, HOUR_SECONDS)
-"""Steps that a trace is put on: the smallest that is not finer than its readings."""
+"""Possible steps of a trace's grid, in seconds: the smallest that is not finer than its samples is used."""
 OURS: Final = (946_684_800_000, 4_102_444_800_000)
 """Unix milliseconds of the years from 2000 to 2100."""
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, ImportError)

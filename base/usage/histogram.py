@@ -136,7 +136,7 @@ class HistogramBatch:
         rows: npt.NDArray[np.integer[Any]] | None = None,
         weight: float = 1.0,
     ) -> HistogramBatch:
-        """Return the batch with these samples: `values` in the unit, of shape (m, T), NaN or infinite in gaps.
+        """Return the batch with these samples added; `values`, of shape (m, T), are in the unit, not finite in gaps.
 
         `times`, of shape (T,), are ascending Unix seconds. `rows`, of shape (m,), has the histogram of each row of
         values (several may share one; -1 is left out); None means row i to histogram i. Every sample weighs `weight`

@@ -33,7 +33,7 @@ HIGHEST_HALF_HOUR_MEANING: Final = (
     "medians of the node's pods, or the node's p95 if workloads have no forecast."
 )
 HIGHEST_HALF_HOUR_P95_NAME: Final = "highest half hour (p95)"
-"""What the extender and load taints compare thresholds with: of the whole node, on the 0.95 path of its forecast."""
+"""Name of the amount that extender and load taints compare with thresholds: a node's, on its forecast's 0.95 path."""
 HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is higher, as it is a 5-minute value."
 _WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 

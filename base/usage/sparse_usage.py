@@ -154,7 +154,7 @@ def _merge_spans(own: Span, other: Span) -> Span:
 
 
 AnyUsage: TypeAlias = Usage[RefT] | SparseUsage[RefT]
-"""What gives out dense rows of some of its series."""
+"""Usage that can return some of its series as dense rows."""
 
 
 def as_sparse(usage: AnyUsage[RefT]) -> SparseUsage[RefT]:

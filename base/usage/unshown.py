@@ -24,13 +24,13 @@ Floats = npt.NDArray[np.float64]
 
 ALWAYS: Final[Mapping[Resource, int]] = {Resource.CPU: 250, Resource.MEMORY: GIB}
 GROWING: Final[Mapping[Resource, float]] = {Resource.CPU: 0.02, Resource.MEMORY: 0.1}
-"""What a node's system may use: this, and this share of the node's capacity."""
+"""A node's system may use ALWAYS, in the resource's unit, plus this share of the node's capacity."""
 LARGE_SHARE: Final = 0.25
 LARGE: Final[Mapping[Resource, float]] = {Resource.CPU: 2.0 * MILLICORES_PER_CORE, Resource.MEMORY: float("inf")}
-"""From this share of the capacity on, or from this, it is too much for a system, if it is more than all pods show."""
+"""Unexplained usage above LARGE_SHARE of the capacity, or above LARGE, is too much for a system if pods show less."""
 LEAST_HOURS: Final = 2
 LEAST_SHARE: Final = 0.1
-"""Hours, and their share of those looked at, from which on they are no accident: a backup or an update ends sooner."""
+"""Least hours, and least share of the examined hours, that are no accident: a backup or an update ends sooner."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ class UnshownUse:
     """The hourly usage of each node beyond that of its pods and its system, in the resource's unit.
 
     `amounts` has the nodes with such usage in any hour, each with an array of shape (hours.size,); `parted` are nodes
-    whose containers show less than half of the usage.
+    whose pods often show less than half of the usage.
     """
 
     hours: TimeGrid
