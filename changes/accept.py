@@ -176,8 +176,8 @@ class Actions:
         """Compare each workload's recommendations with its live state; return one review per workload.
 
         If a workload cannot be read, its review has an `error`; errors of a type in `parts.raising` are raised.
-        `overridden` names step rules that do not limit a cut. Quota that one workload's change needs is not available
-        to the workloads reviewed after it.
+        `overridden` names the guardrails on step sizes that do not limit a cut. Quota that one workload's change needs
+        is not available to the workloads reviewed after it.
         """
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)

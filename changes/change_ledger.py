@@ -58,7 +58,7 @@ class ChangeLedger:
         return self._known.ladders(self.ledger)
 
     def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
-        """Record accepted changes, all or none, before they are sent; changes after a batch's first wave must wait.
+        """Record accepted changes, all or none, before they are sent; those of a batch's later waves wait for wave 0.
 
         If `second`, all wait for a second person first. `ladders` are recorded with the changes of their first steps.
         """

@@ -64,7 +64,7 @@ class Evidence:
     inventory: Inventory = attribute(default_factory=lambda: Inventory("", 0, (), (), ()))
     least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
     coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
-    """(n,) of each resource with a portrait: `base.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
+    """Share, (n,), of the pods' running time with samples, for each resource with a portrait; 0 = no sample."""
     gaps: Mapping[Resource, Mapping[ContainerRef, PodGap]] = attribute(default_factory=dict)
     """Of each measured container, the longest time without a sample of a living pod while some node reported."""
     unshown: UnshownUse | None = None

@@ -32,8 +32,8 @@ def change_service_of(
 ) -> ClusterChangeService:
     """Return a change service on the configured cluster and the recommendations of a store; no request is sent yet.
 
-    `door` replaces the configured access to the cluster; `comparison` replaces the measures of the configured
-    Prometheus by other functions `compare` and `trace`.
+    `door` replaces the configured access to the cluster. `comparison` holds functions `compare` and `trace`, which
+    replace those that query the configured Prometheus.
     """
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
@@ -103,7 +103,7 @@ def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str
 
 
 def climber_of(settings: SettingSections, store: Store) -> Ladders:
-    """Return the object that applies the next steps of accepted ladders (cuts in steps), as the store recommends."""
+    """Return the object that applies due steps of accepted ladders (cuts in steps) with the store's recommendations."""
     from cotenant.changes.soak.ladders import Ladders
 
     return Ladders(recommended_of(store), settings.section(ManagerSettings).namespace, requested_of(store))

@@ -34,7 +34,7 @@ IDLE_SECONDS: Final = 20.0
 
 
 def door_of(settings: SettingSections) -> ClusterAccess:
-    """Return access for the configured login: kubeconfig, the person's own token, or cotenant's reviewed account."""
+    """Return access by the configured login: kubeconfig, the person's own token, or a `ReviewedClient`."""
     from cotenant.changes.access.cluster_access import by_way
 
     kube = settings.section(KubeSettings)

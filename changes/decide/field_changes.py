@@ -192,10 +192,10 @@ def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[s
 
 
 def fitted_to(operations: Sequence[Json], read: Callable[[], Json]) -> tuple[Json, ...]:
-    """Return the operations, adapted so that adding an annotation or label keeps those that the object has by now.
+    """Return the operations, adapted so that adding annotations or labels keeps those that the object has by now.
 
-    Operations may be hours old. If the object that `read` returns has the map, its keys are set one by one; if not, its
-    absence is tested. `read` is called only if an operation creates a map.
+    Operations may be hours old. If the object that `read` returns has annotations (or labels), the new ones are added
+    one by one; if it has none, a test of that is added. `read` is called only if an operation adds the whole map.
     """
     if not any(operation["op"] == "add" and operation["path"] in _MAPS for operation in operations):
         return tuple(operations)
@@ -233,7 +233,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
 
 
 def carries(live: Json, write: Write, change: str) -> bool:
-    """Return whether a live object has the write: the change's id is on the object, or a pod has the written values."""
+    """Return whether a live object shows that a write arrived: by the change's id or, in a pod, the written values."""
     noted = ((live.get("metadata") or {}).get("annotations") or {}).get(CHANGE_ANNOTATION)
     return noted == change or holds_values(live, write)
 

@@ -194,7 +194,7 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
 
 
 def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Decide on a ladder's next `step`, computed again from the present values, by the `fresh` recommendations."""
+    """Decide whether a ladder's next `step`, computed from present values, agrees with the `fresh` recommendations."""
     by_container = {recommendation.container.container: recommendation for recommendation in fresh}
     stated = {(r.container.container, value.resource, value.field) for r in step for value in r.values}
     for target in ladder.targets:

@@ -117,7 +117,7 @@ def measure_text(measure: Measure, value: float) -> str:
 def regression_results(
     comparisons: Sequence[Compared], settings: ActionSettings, queried: Collection[Measure | Objective] = ()
 ) -> list[RuleResult]:
-    """Return the result of each measure's rule, and of each compared objective's.
+    """Return the results of rules: one for each measure, and one for each compared objective.
 
     `queried` are measures and objectives with a configured query: if it has no answer, the result is NO_DATA.
     """

@@ -37,15 +37,15 @@ def least_amount(now: int, most_cut: float) -> int:
 
 
 def step_base(recommendation: Recommendation, resource: Resource) -> int:
-    """Return the request that a cut starts from; if a node defers a resize, at most the mean that nodes apply."""
+    """Return the request that a cut starts from; while a resize is deferred, at most the mean request in force now."""
     now, running = request_now(recommendation, resource), recommendation.running.get(resource)
     return min(now, running.mean_in_force) if running and running.in_force < running.counted else now
 
 
 def least_step(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> int:
-    """Return the lowest request after one step (millicores or bytes), at most the mean of the running pods.
+    """Return the lowest request after one step (millicores or bytes), but not more than the running pods' mean request.
 
-    An amount above the mean would raise the sum over the pods.
+    A request above the mean would raise the sum over the pods.
     """
     least = least_amount(step_base(recommendation, resource), largest_cut(resource, settings))
     running = recommendation.running.get(resource)

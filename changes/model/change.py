@@ -344,7 +344,7 @@ def change_savings(statuses: Sequence[ChangeStatus]) -> ChangeSavings:
 
 
 def verified_by_month(statuses: Sequence[ChangeStatus]) -> dict[str, int]:
-    """Return the net millicores that verified changes free at the end of each UTC month ("2026-11") with a verdict."""
+    """Return, by UTC month with a verdict ("2026-11"), the net millicores freed by all changes verified by its end."""
     months = Counter[str]()
     for status in statuses:
         if status.state is ChangeState.VERIFIED:

@@ -28,7 +28,7 @@ class Amount:
     after: int | None
 
     def goes_as_far_as(self, tried: Amount) -> bool:
-        """Return whether this change goes at least as low as `tried`; for a raise, at most as high."""
+        """Return whether this change moves the same field in the same direction as `tried`, to no higher an amount."""
         if (self.container, self.resource, self.field) != (tried.container, tried.resource, tried.field):
             return False
         if self.after is None or tried.after is None or self.after == self.before or self.after > tried.after:

@@ -104,7 +104,7 @@ def ownership(
 
 
 def namespace_label(selector: Selector) -> str:
-    """Return the label of the series that names their owner's namespace, by the labels that the selector uses."""
+    """Return the label in which series hold the namespace of their workload, judged by the selector's other labels."""
     for beginning, label in _NAMESPACE_OF:
         if any(name.startswith(beginning) for name, *_ in selector.matchers):
             return label
@@ -112,7 +112,7 @@ def namespace_label(selector: Selector) -> str:
 
 
 def misreading_reason(selector: Selector, workload: WorkloadRef) -> str:
-    """Return why a selector does not count what callers of the workload wait for; "" if nothing indicates that."""
+    """Return why a selector does not measure the calls that the workload serves; "" if nothing indicates that."""
     asks = selector.equal("direction") == "outbound" or "_client_" in selector.metric
     sent = selector.equal("reporter") == "source" or selector.equal("source_workload") == workload.name
     if asks or (sent and selector.equal("destination_workload") != workload.name):

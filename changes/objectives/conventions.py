@@ -36,10 +36,10 @@ MILLISECOND: Final = 0.001
 class Convention:
     """The metric names of one kind of proxy or library.
 
-    `histogram` is a name without `_bucket`, in units of `unit_seconds`. `requests` is a counter with a label for each
-    request's outcome; `failed` are matchers of requests that failed by the service's fault, and `served` of those that
-    callers wait for. `owners` are matchers by which series name their workload; `by_service` are the labels of
-    namespace and name of a Service, if series have them.
+    `histogram` (of durations) is a name without `_bucket`, in units of `unit_seconds`. `requests` is a counter with a
+    label for each request's outcome; the matchers `failed` select requests that failed by the service's fault, `served`
+    those that callers wait for. `owners` are matchers by which series name their workload; `by_service` are the labels
+    of namespace and name of a Service, if series have them.
     """
 
     source: str
@@ -114,9 +114,9 @@ CONVENTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceQueries:
-    """Queries of one convention for one workload, with the variables of cotenant.dev/latency-query.
+    """PromQL on the metrics of one proxy or library (`source`) for one workload, with the variables of a latency query.
 
-    `guards` are the measures that can verify a change, `requests` is the number served in $window; `buckets` are the
+    `guards` query the measures that can verify a change, `requests` the number served in $window, `buckets` the latency
     histogram's bounds, one series each with the label `le`. If `by_name`, series name the workload without its kind.
     """
 
@@ -129,7 +129,7 @@ class ServiceQueries:
 
 
 def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[ServiceQueries]]:
-    """Yield, for each convention, its alternative queries, of which the first with an answer is used.
+    """Yield, for each kind of proxy or library, its alternative queries, of which the first with an answer is used.
 
     `services` are the Services that lead to this workload alone; `labels` are further matchers for every series, for a
     metric source with several clusters.

@@ -37,9 +37,9 @@ MOST_FALSE_ALARMS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ServiceWeek:
-    """One convention's values of a workload for each hour of a week, the oldest first; NaN is no value.
+    """A service's hourly requests and measures in a week, oldest first, as one proxy or library (`source`) counts them.
 
-    `bounds_seconds` are the finite upper bounds of the histogram's buckets.
+    NaN is no value. `bounds_seconds` are the finite upper bounds of the buckets of `source`'s latency histogram.
     """
 
     source: str
@@ -66,10 +66,10 @@ class FoundObjective:
     """A metric of a service that could verify its changes, or the reason why it should not.
 
     `latest`, `median` and `highest` are of the hourly values, in seconds for a latency, else as a share;
-    `requests_per_hour` is that of the median hour. `false_alarms` is the share of pairs of neighbouring hours without a
-    change that would have counted as harm. `reason` says why it cannot be used, or "". `ceiling` is the objective,
-    `period` its period or "". `is_used` is true if an object of the workload's namespace makes it verify changes
-    already.
+    `requests_per_hour` is the median over the hours. `false_alarms` is the share of pairs of neighbouring hours without
+    a change that would have counted as harm. `reason` says why the metric cannot be used, or "". `ceiling` is the
+    objective, `period` its period or "". `is_used` is true if an object of the workload's namespace makes the metric
+    verify changes already.
     """
 
     measure: Measure
@@ -102,7 +102,7 @@ class Guards:
 
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
-    """Decide whether latency and failed requests of one convention can verify a change, by the rules that verify it."""
+    """Decide whether a service's latency and failed requests can verify changes: try the verdict's rules on a week."""
     objectives = []
     for measure, query in week.queries.items():
         values = week.measured[measure]
@@ -113,7 +113,7 @@ def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[Found
 
 
 def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
-    """Decide whether an objective that somebody has written can verify a change, by the rule that verifies it."""
+    """Decide whether an objective that somebody has written can verify changes: try its rule on the week's hours."""
     objective, values = week.objective, week.values
     alarms = false_alarm_ratio(objective.measure, values, settings, objective.ceiling)
     refusal = _objective_refusal(week, values[np.isfinite(values)], alarms)

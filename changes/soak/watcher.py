@@ -94,7 +94,7 @@ class WatchScope:
 
 
 class Watcher:
-    """Settles, verifies, continues and rolls back changes; `report` gets notifications, also those of `ahead`."""
+    """Settles, verifies, continues and rolls back changes; `report` gets notifications, also those from `ahead`."""
 
     def __init__(
         self,

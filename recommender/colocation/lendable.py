@@ -51,7 +51,7 @@ class Lender:
         return cls(now, parameters, allocatable)
 
     def parts(self, moments: int) -> Iterator[slice]:
-        """Yield slices of nodes, each small enough to compute `moments` times for all its nodes in memory."""
+        """Yield slices of nodes, each so small that its amounts at `moments` times fit into memory together."""
         step = max(1, ROWS_AT_ONCE // max(1, moments))
         return (slice(first, first + step) for first in range(0, len(self.now.nodes), step))
 

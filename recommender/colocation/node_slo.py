@@ -109,7 +109,7 @@ class NodeSloView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rendering:
-    """The NodeSLO spec of all nodes with the same entries; parts in `keeps` are taken from each node's own NodeSLO."""
+    """The NodeSLO spec of all nodes that match the same entries; fields in `keeps` stay as each NodeSLO has them."""
 
     spec: Mapping[str, Any]
     digest: str
@@ -281,4 +281,4 @@ class NodeSloController(Feature):
         return decide(NodeSloView(self._config, labelled, slos, self._take_over))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Do nothing: the mirror shows what was written."""
+        """Do nothing: the watched NodeSLOs show what was written."""

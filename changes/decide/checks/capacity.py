@@ -136,7 +136,7 @@ def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> 
 
 
 def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]:
-    """Return the containers of new pods, with `values` in place of what the live object has at these pointers."""
+    """Return the containers of new pods; `values` ({JSON pointer: value}) replace those of the live object."""
     spec: Any = live
     for key in TEMPLATE_PATHS.get(kind, ()):
         spec = spec.get(key) or {}

@@ -30,9 +30,9 @@ _ALWAYS_WRITTEN: Final = {"DaemonSet": ("desiredNumberScheduled", "numberReady")
 class Rollout:
     """The numbers of a workload's pods: desired, ready, and `updated`, which have the present template.
 
-    `updated` is None if the controller does not count it. `awaited` is the number of pods that will get the template,
-    and `still` says why not all pods will. `stuck` is the controller's message if it has given up; `unread` says why
-    the counts are not usable.
+    `updated` is None if the controller does not count it. `awaited` is the number of pods that will get the template;
+    `still` says why other pods keep an older one. `stuck` is the controller's message if it has given up; `unread` says
+    why the counts are not usable.
     """
 
     desired: int

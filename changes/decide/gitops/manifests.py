@@ -108,8 +108,8 @@ def server_side_apply(
     """Yield a partial object per workload for `kubectl apply --server-side`.
 
     The API server removes fields that the same manager applied before and omits now. So each file has every container
-    of the workload, with present values for containers that are not chosen, for those whose heap or GPUs would change
-    too, and for withheld values.
+    of the workload. Present values are kept for containers that are not chosen, for withheld values, and for containers
+    whose heap or GPUs would have to change too.
     """
     for ref, workload_recommendations in by_workload(recommendations).items():
         applicable = [_as_it_is(r) if applied_refusal(r) else r for r in workload_recommendations if not refusal(r)]

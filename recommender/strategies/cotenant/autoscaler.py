@@ -63,7 +63,7 @@ def follows(workload: Workload, resource: Resource) -> bool:
 def solve(
     drafts: Drafts, workload: Workload, places: dict[str, int], resource: Resource, most: int
 ) -> tuple[Drafts, Solution | None]:
-    """Return the drafts with requests at which the autoscaler adds pods at the same usage as now, and its new target.
+    """Return draft values with requests at which the autoscaler adds pods at the same usage as now, and its new target.
 
     `places` maps a container's name to its index in the drafts; `most` is the highest target in percent. If the target
     is not a utilisation of the whole pod, or a container has neither request nor limit, the solution is None and the

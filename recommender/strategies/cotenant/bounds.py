@@ -30,8 +30,8 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 class Bounds:
     """The bounds that a cluster sets to requests, by resource in the resource's unit.
 
-    `largest` is the largest allocatable of any node, `rooms` the largest that a node has beside its DaemonSet pods.
-    `rooms_of_daemons` has for each DaemonSet the least that any of its nodes has beside the pods of other DaemonSets.
+    `largest` is the largest allocatable of any node, `rooms` the most that any node has left beside its DaemonSet pods.
+    `rooms_of_daemons` is, for each DaemonSet, the least that any of its nodes has left beside pods of other DaemonSets.
     """
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]

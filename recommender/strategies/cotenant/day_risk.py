@@ -65,7 +65,7 @@ def amounts(
 
 
 def least_later_margin(margin: float, days: float) -> float:
-    """Return the lower bound of a margin factor after so many days; a negative margin sets no bound."""
+    """Return the lowest margin factor allowed so many days after `margin` was computed; NaN if `margin` <= 0."""
     return margin * (1 - DAILY_FALL) ** days if margin > 0 else np.nan
 
 
@@ -76,7 +76,7 @@ def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: Floats 
 
 
 def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
-    """Return by how many spreads each back-tested day's peak exceeded its base, (containers, days); NaN if untested."""
+    """Return (peak - expected base) / expected spread of each back-tested day, (containers, days); NaN if untested."""
     scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
         base, spread, _ = expected_next_day(maxima[:, :day], means[:, :day], provided)
@@ -85,7 +85,7 @@ def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
 
 
 def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
-    """Return the margin for a risk, the (n + 1)(1 - risk) th smallest of n scores or the largest; NaN with too few."""
+    """Return the margin for a risk: the (n + 1)(1 - risk) th smallest of n scores or the largest; NaN with too few."""
     ordered_scores = np.sort(scores[np.isfinite(scores)])
     if len(ordered_scores) < LEAST_OUTCOMES:
         return np.nan
@@ -93,7 +93,7 @@ def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
 
 
 def expected_next_day(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return base, spread and ceiling of each container's demand on the next day; NaN if history is too short."""
+    """Return each container's demand on the next day as base, spread and ceiling; NaN if its history is too short."""
     recent, level = maxima[:, -LONG_DAYS:], means[:, -LONG_DAYS:]
     days = np.isfinite(recent).sum(axis=1)
     highest = np.fmax.reduce(recent, axis=1, initial=np.nan)

@@ -61,8 +61,8 @@ def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
 def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: ResourceDemand) -> Heaps:
     """Return the proposed heap of each container with a language runtime and a proposed memory request.
 
-    Its size is that of `largest_heap`, or the present one if it cannot change. `rest` is the memory that the process
-    needs outside of its heap, by the pods' highest usage and the margin, in bytes rounded up to MiB.
+    Its size is that of `largest_heap`, or the present one if it cannot change. Its `rest` is the memory that the
+    process needs outside of its heap, by the pods' highest usage and the margin, in bytes rounded up to MiB.
     """
     heaps = {}
     for index, place in places.items():

@@ -64,7 +64,7 @@ def is_guaranteed(workload: Workload) -> bool:
 
 
 def request(place: ContainerContext, demand: ResourceDemand, sibling: Sibling | None = None) -> Draft:
-    """Return the draft request: demand or a sibling's amount, then minimum, annotations, sizes, leak, dead band."""
+    """Return the draft request: demand or a sibling's amount, after minimum, annotations, sizes, leak and dead band."""
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
     draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))

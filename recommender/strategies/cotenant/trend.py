@@ -51,7 +51,7 @@ BEGINNINGS: Final = frozenset({EventKind.RESTART, EventKind.OOM_KILL})
 class Growth:
     """CPU growth of n containers; `per_week` is a share of the newest week's mean, 0 if growth is not significant.
 
-    `factor` projects the decaying quantile to the horizon, `mean_factor` means over the whole history.
+    The factors project to the horizon: `factor` the decaying quantile, `mean_factor` means over the whole history.
     """
 
     per_week: Floats
