@@ -428,7 +428,7 @@ class ListedFacts:
     controllers: tuple[WorkloadRef, ...] = ()
     """All existing controllers, with or without pods, of the kinds that the source lists."""
     listed_kinds: tuple[str, ...] = ()
-    """Kinds of which `controllers` has every object, even if there is none; it may also have objects of other kinds."""
+    """Kinds that were listed in full: one without entries in `controllers` has no object. Others may have entries."""
     vpa_histories: tuple[VpaHistory, ...] = ()
     """Usage histories of containers, from the checkpoints of VerticalPodAutoscalers."""
 
