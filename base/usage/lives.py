@@ -84,7 +84,7 @@ class SourceSilence:
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, listed: bool) -> Flags:
-        """Return flags of the slots in which a container (`listed`: by a source) may have lived without samples."""
+        """Return flags of slots in which a container, `listed` by a source or not, may have lived without samples."""
         listing_silent = self.listing[self.hour_of_slot]
         return (self.usage | self.partly) & listing_silent if listed else self.usage | self.partly
 
