@@ -37,7 +37,7 @@ class SavedHistogram:
 
 @dataclass(frozen=True, slots=True)
 class VpaHistory:
-    """Usage of one container over all its pods in a VPA's checkpoint, from first to last CPU sample (Unix seconds)."""
+    """Usage of one container over all its pods, from a VPA's checkpoint; first and last CPU sample in Unix seconds."""
 
     container: ContainerRef
     autoscaler: str
@@ -77,7 +77,7 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunningSum:
-    """One resource's requests of a container, summed over its running pods, if they are not the same in each pod.
+    """The sums of a container's requests of one resource over its running pods, for pods whose requests may differ.
 
     `counted` is the sum with which the pods count on their nodes; `in_force` is the sum that their kubelets have
     applied, which is less while a resize is pending; both in the resource's unit.

@@ -46,7 +46,7 @@ class Steering(Protocol):
         """The progress of moving the clock forward, or None if it runs at its normal speed."""
 
     def halt(self, halted: bool) -> None:
-        """Stop the clock or let it run; ends a move at the time that it has reached."""
+        """Stop the clock or let it run; a move forward in progress ends at the time that it has reached."""
 
     def forward(self, to_seconds: float) -> None:
         """Move the clock forward in steps, simulating everything in between; raise UsageError for a past time."""

@@ -47,7 +47,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """The sort key of results: the name before the kind, as pods are ordered in the store."""
+        """The key by which results are sorted: namespace, name, kind, which is the order of pods in the store."""
         return self.namespace, self.name, self.kind
 
     @classmethod

@@ -68,7 +68,7 @@ class IdentitySource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role in these namespaces, or in all namespaces if the list is empty."""
+    """A role that a person has in the namespaces listed, or in all namespaces if the list is empty."""
 
     role: Role
     namespaces: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ SILENT: Final = Silent()
 
 
 class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progress"):
-    """Progress as a line of a JSON log, by which another process follows it.
+    """A line of a JSON log that reports the progress of a command to another process.
 
     `number` counts the stages that have begun, including this one; `done` and `total` count its steps, 0 if unknown.
     """

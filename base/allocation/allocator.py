@@ -86,7 +86,7 @@ class Allocator(Protocol):
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of the annotations that pods' authors set and that the allocator reads, of the new pod and of holdings.
+        """Keys of the annotations, set by pods' authors, that the allocator reads from this pod and others on the node.
 
         `allocate` refuses an annotation that is too long (`check_length`).
         """
@@ -94,7 +94,7 @@ class Allocator(Protocol):
 
     @property
     def result(self) -> str:
-        """Key of the annotation that the allocator writes, and reads from holdings; it is never copied to a ledger."""
+        """Key of the annotation with the allocated hardware, which the allocator writes; never copied to a ledger."""
         ...
 
     def concerns(self, claim: HardwareClaim) -> bool:

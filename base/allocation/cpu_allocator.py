@@ -149,7 +149,7 @@ def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | N
 
 
 def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) -> CpuOccupation:
-    """Return the CPUs that are not free: those of holdings and of the kubelet's pods, and those the node withholds."""
+    """Return the CPUs that are not free: those of other pods (`holdings`, the kubelet's) and those no pod may get."""
     taken = frozenset[int]().union(*withheld_cpus(cpus, node.annotations, node.name).values())
     taken |= frozenset[int]().union(*(pod.cpus for pod in cpus.pods if pod.by_kubelet))
     cores: set[int] = set()
@@ -166,12 +166,12 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
 
 
 def exclusive_cpus(holdings: Iterable[Holding]) -> Cpus:
-    """Return the CPUs that the pods of these holdings own exclusively."""
+    """Return the CPUs that pods own exclusively according to their annotations (`holdings`)."""
     return frozenset[int]().union(*(_cpus_of(holding)[0] for holding in holdings))
 
 
 def amplified_free_cpus(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
-    """Return the number of CPUs that can still be given exclusively on an amplified node; None if it is not amplified.
+    """Return the number of exclusive CPUs that a node with amplified CPU can still give; None if it is not amplified.
 
     kube-scheduler counts a pod's request once, but an exclusive CPU is worth `ratio` amplified ones: (exclusive CPUs,
     including those requested) * ratio + requests of the other pods <= raw * ratio. Source: Koordinator's

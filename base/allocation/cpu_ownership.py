@@ -143,7 +143,7 @@ HIDDEN: Final = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class DeviceOwnership:
-    """One device and its owners; `pods` are (namespace/name, percent), the largest percent of its resources."""
+    """One device and its owners; `pods` are (namespace/name, percent of the device, by its most used resource)."""
 
     name: str
     id: str
@@ -163,7 +163,7 @@ class NodeTopology:
 
 
 class TopologyService(Protocol):
-    """A thread-safe reader of nodes' topologies; raises CotenantError if a right or the node's topology is missing."""
+    """A thread-safe reader of nodes' topologies; raises CotenantError if a right or the topology is missing."""
 
     def topology(self, who: Person, node: str) -> NodeTopology:
         """Return the node's current topology, with the names of only those pods that the person may see."""

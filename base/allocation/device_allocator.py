@@ -70,10 +70,10 @@ class DeviceAllocator:
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
-    """Return a node's devices; None if it has no readable Device object or if ResourceClaims allocate its devices.
+    """Return a node's devices; None if it has no readable Device object or if ResourceClaims allocate all its devices.
 
-    A device that a ResourceClaim still has counts as unhealthy. Partitions are also honoured if the node's label says
-    so.
+    A single device that a ResourceClaim still has counts as unhealthy. Partitions are also honoured if the node's label
+    says so.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:

@@ -22,7 +22,7 @@ NARROW_TO_WIDE: Final = (DeviceScope.PCIE, DeviceScope.NUMA_NODE, DeviceScope.NO
 
 
 class Candidate(NamedTuple):
-    """A device that can serve a request, with its remaining free share afterwards (0 to 1)."""
+    """A device that can serve a request, and the share of it (0 to 1) that would then be left."""
 
     device: NodeDevice
     share: DeviceShare
@@ -30,7 +30,7 @@ class Candidate(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, int]:
-        """The order of preference, smaller is better: the least share left over, then the lower number."""
+        """The order of preference, smaller is better: by the share that would be left, then by the device's number."""
         return self.left, self.device.minor
 
 
@@ -55,7 +55,7 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
 
 
 def amounts_on(share: Amounts, memory_bytes: int) -> dict[str, int]:
-    """Return the share in a device's own amounts, with memory in percent and in bytes, as Koordinator writes both.
+    """Return a share as amounts of one device, its memory both in percent and in bytes, the way Koordinator writes it.
 
     `memory_bytes` is the device's memory, 0 if it has none or it is unknown. A conversion between percent and bytes
     rounds down, so that shares never exceed the device.

@@ -58,7 +58,7 @@ class _Leads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointPlacement:
-    """The devices that a node can offer to kinds of devices that a pod wants near each other.
+    """The devices of a node that a pod could get if it wants devices of several kinds near each other.
 
     `kinds` are at least two, the leading kind first. `candidates` are the devices of each kind that have the requested
     share free, `counts` is the requested number of devices of each kind. If `required`, all kinds must be on the same
@@ -81,7 +81,7 @@ class JointPlacement:
         object.__setattr__(self, "_switches", switches)
 
     def best(self) -> Picks | None:
-        """Return the best choice from the narrowest place that has one, or None."""
+        """Return the best devices from the narrowest place (PCIe switch, NUMA node, node) that has enough, or None."""
         for scope in NARROW_TO_WIDE:
             options = [option for place in self._places(scope) for option in self._options(place, scope)]
             if options:

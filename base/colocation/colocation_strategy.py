@@ -44,7 +44,7 @@ def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> M
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """The fields of colocation-config that are also settings, for scans without a ConfigMap.
+    """The fields of colocation-config that determine reclaimed amounts; a setting replaces each for scans without it.
 
     The fields for mid capacity and the last three have no setting; Koordinator's ConfigMap sets them per cluster and
     node.

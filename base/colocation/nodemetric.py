@@ -63,7 +63,7 @@ class NodeMetric:
     collect: Mapping[str, Any] = field(default_factory=dict)
 
     def node_used(self, resource: Resource) -> int | None:
-        """Return the node's usage; None if the report lacks it or has 0, as a running node uses CPU and memory."""
+        """Return the node's usage; None if the report lacks it or says 0, which no running node uses."""
         return self.node_usage.get(resource) or None
 
     def system_used(self, resource: Resource) -> int | None:

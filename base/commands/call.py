@@ -60,7 +60,7 @@ class CommandCall:
 
     @cached_property
     def scans(self) -> results.StoredScans:
-        """The last scan of the named or only cluster, or of all with --all-clusters; raises what `open_store` does."""
+        """The last scan of the named or only cluster, or of all clusters; raises errors as `open_store` does."""
         return results.open_scans(self.settings, self.cluster, self.given["all_clusters"])
 
     def filter_rows(self, table: Table, *more: str) -> Table:

@@ -133,7 +133,7 @@ class StoredCluster:
 def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
-    """Return the named or only cluster, or all clusters, each with its own settings; raise what `open_store` does."""
+    """Return one cluster (the named or only one) or all, each with its settings; raise errors as `open_store` does."""
     session, flags, clusters = session_of(ctx), {"store.url": store}, list[StoredCluster]()
     common = loaded_for_reading(ctx, flags, all_clusters)
     for opened in open_scans(common.settings, cluster, all_clusters).stores:

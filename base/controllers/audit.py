@@ -60,7 +60,7 @@ class Audit:
         self._noted[feature] = {*self._noted.get(feature, set()), *counts}
 
     def sent(self, feature: str, outcomes: Sequence[Outcome], before: Mapping[Address, str]) -> None:
-        """Log and count each write's outcome, routine ones at debug level; `before` has the objects' old values."""
+        """Log and count each write's outcome, routine writes at debug level; `before` has the objects' old values."""
         for outcome in outcomes:
             fields = action(feature, outcome.intent, before)
             if outcome.error is None:
@@ -77,7 +77,7 @@ class Audit:
 
 
 def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[str, str]:
-    """Return the author, object, reason, old value and new value of an intent as fields of a log line."""
+    """Return the author, object, reason, old value and new value of a write as fields of a log line."""
     return {
         "who": f"{FIELD_MANAGER}/{feature}",
         "object": str(intent.address),
@@ -90,7 +90,7 @@ def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[
 
 
 def new_value(intent: Intent) -> str:
-    """Return the value that an intent would give its object, as JSON; a console shows only what changed."""
+    """Return the value that a write would give its object, as JSON; a console shows only what changed."""
     if isinstance(intent, Delete):
         return ""
     if isinstance(intent, Patch):

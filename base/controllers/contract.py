@@ -47,9 +47,9 @@ class ObjectNote:
 
 @dataclass(frozen=True, slots=True)
 class ControllerDecision:
-    """The result of one decision: the intents to write and the notes to report.
+    """The result of one decision: the writes to make (`intents`) and the notes to report.
 
-    `trouble` is the error that prevented all other intents; the feature then counts as failed with this error.
+    `trouble` is the error that prevented all other writes; the feature then counts as failed with this error.
     """
 
     intents: tuple[Intent, ...] = ()

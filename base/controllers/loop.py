@@ -95,14 +95,14 @@ class Feature(Protocol):
     """True if the feature ends objects by the API server's time; it does not decide until that time is known."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
-        """Return the writes to make; `changes` has the keys that changed in each mirror since the last success."""
+        """Return the writes to make; `changes` has, by watched collection, the keys changed since the last success."""
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - for those that remember writes
-        """Receive the outcomes of the last decision's intents; the default ignores them, as mirrors show the result."""
+        """Receive the outcome of each write of the last decision; ignored by default: watches show what was written."""
         return
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
-        """Return the writes at an orderly shutdown, by default none; called until it returns none."""
+        """Return the writes to make at an orderly shutdown, by default none; called again until it returns none."""
         return ControllerDecision()
 
 
@@ -115,7 +115,7 @@ class ControllerRound:
 
 
 class Hub:
-    """Distributes changed objects to all features, because a mirror returns its changes only once."""
+    """Passes changes of the watched collections to all features, because a `Mirror` reports each change only once."""
 
     def __init__(self, mirrors: Mapping[str, Mirror[object]], wake: threading.Event) -> None:
         """Create the hub; `wake` is the event that the mirrors set at a change."""
@@ -142,7 +142,7 @@ class Hub:
             self._thread.join()
 
     def dispatch(self) -> None:
-        """Read the changes of all mirrors and pass them to every feature."""
+        """Read the changes of all watched collections and pass them to every feature."""
         self._wake.clear()
         with self._lock:
             changes = {name: keys for name, mirror in self.mirrors.items() if (keys := mirror.changes())}
@@ -165,7 +165,7 @@ class RoundReporter(Protocol):
         """Record the feature's notes on objects."""
 
     def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
-        """Record which objects a feature leaves out, and why, in place of those recorded before."""
+        """Record the objects that a feature leaves out now, each with the reason; earlier records are replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class FeatureRunner:
     def close(self) -> None:
         """Make the feature's last writes at an orderly shutdown (`decide_at_shutdown`), after `stop`; never raises.
 
-        It decides a few times, because the mirrors may not show the feature's own last write yet.
+        It decides a few times, because the watched collections may not show the feature's own last write yet.
         """
         try:
             if not self._settings.write:
@@ -268,7 +268,7 @@ class FeatureRunner:
             self._wake.clear()
 
     def settle(self) -> list[dict[str, str]]:
-        """Run cycles until nothing is left to send; return each write's audit fields (in a dry run: of writes due)."""
+        """Run cycles until nothing is left to send; return the audit fields of each write (in a dry run: each due)."""
         actions: list[dict[str, str]] = []
         self._send_seconds = None
         for _ in range(MOST_ROUNDS):

@@ -17,7 +17,7 @@ kubelet, which resets amounts at its start, and the API server's entry for write
 
 
 class PublishedMeta(ObjectMeta, rename="camel"):
-    """The metadata by which cotenant recognises its own objects, and writes that it need not repeat."""
+    """The metadata that shows whether cotenant made an object, and whether an ownerReference is already set."""
 
     owner_references: list[ObjectReference] | None = None
 

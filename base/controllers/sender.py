@@ -70,7 +70,7 @@ class _Refusal:
 
 
 def write_target(intent: Intent) -> Place:
-    """Return the address and subresource that an intent writes to."""
+    """Return the address and subresource of the object that is written."""
     return intent.address, "" if isinstance(intent, Delete) else intent.subresource
 
 
@@ -110,7 +110,7 @@ class Sender:
             }
 
     def due(self, intents: Sequence[Intent]) -> list[Intent]:
-        """Return the intents that are neither held back nor recently refused; forget old refusals."""
+        """Return the writes to send now: those neither held back nor recently refused; forget old refusals."""
         now = self._now()
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
         self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
@@ -119,23 +119,23 @@ class Sender:
         return [intent for intent in intents if write_target(intent) not in blocked]
 
     def refusal(self, intents: Sequence[Intent]) -> Exception | None:
-        """Return the error of one of these intents that was refused when it was last sent, or None."""
+        """Return the error of the first of these writes that the server refused when it was last sent, or None."""
         return next((self._refused[p].error for p in map(write_target, intents) if p in self._refused), None)
 
     def unmade(self, intents: Sequence[Intent]) -> dict[str, Exception]:
-        """Return the errors of intents whose object was not created, by the object that needs the intent (`asker`)."""
+        """Return the errors of those writes that failed, by the object that needs the write's object (`asker`)."""
         askers = {write_target(i): i.asker for i in intents if isinstance(i, Apply | Create) and i.asker}
         self._unmade = {place: error for place, error in self._unmade.items() if place in askers}
         return {askers[place]: error for place, error in self._unmade.items()}
 
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
-        """Send the intents and return an outcome for each intent that was tried.
+        """Send the writes and return an outcome for each that was tried.
 
-        Some intents are not tried if a right, a kind, the Lease or the server is missing, or if writes that need one
-        right take longer than `seconds`: they wait for the next decision. The first intent of each (resource,
+        Some writes are not tried if a right, a kind, the Lease or the server is missing, or if writes that need one
+        right take longer than `seconds`: they wait for the next decision. The first write of each (resource,
         subresource) is sent alone: 5,000 nodes without the right cost `PROBES` refusals. A missing object or namespace
-        says nothing about the others. An intent that lacked a right before is sent after all others, so that in the end
-        each intent has been tried.
+        says nothing about the others. A write that lacked a right before is sent after all others, so that in the end
+        each has been tried.
         """
         outcomes: list[Outcome] = []
         # Group intents by the target of a right: API version, resource and subresource, in order of appearance

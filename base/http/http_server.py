@@ -79,7 +79,7 @@ class Listener:
         return self._loop is not None and not self._ended.is_set()
 
     def start(self, tls: ServerTls | None, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start to serve, plain HTTP if `tls` is None; `beside` are further tasks of the loop, which end with it."""
+        """Start to serve, plain HTTP if `tls` is None; `beside` are further tasks of the server's event loop."""
         make_ready()
         self._tls, self._beside = tls, beside
         self._thread.start()

@@ -117,7 +117,7 @@ _KINDS: Final = {
 
 
 def ended_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
-    """Return the workloads that have ended and will not run again: Jobs, their runs, and pods without a controller."""
+    """Return the workloads that have ended and will not run again: Jobs, workflow runs, pods without a controller."""
     since = inventory.time_seconds - RETRY_SECONDS
     lasting: set[WorkloadRef] = set()
     for pod in inventory.pods:

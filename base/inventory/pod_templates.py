@@ -59,7 +59,7 @@ def without_endings(name: str, is_made: Callable[[str], object]) -> str:
 
 
 def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> tuple[Container, ...]:
-    """Return the containers of a workload with these pods; `containers` maps each pod to its known containers."""
+    """Return the containers of the workload that has these pods; `containers` maps each pod to its known containers."""
     described = sorted(
         (pod for pod in pods if containers.get((pod.namespace, pod.name))),
         key=lambda pod: (pod.running, pod.start_seconds, pod.name),

@@ -49,7 +49,7 @@ def type_of(kind: Any) -> inspect.Type:
 
 
 def field_names(kind: Any) -> frozenset[str]:
-    """Return the names of a struct's fields as they are in JSON; empty for other types."""
+    """Return the names that a struct's fields have in JSON; empty for other types."""
     description = type_of(kind)
     fields = description.fields if isinstance(description, inspect.StructType) else ()
     return frozenset(field.encode_name for field in fields)

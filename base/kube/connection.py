@@ -105,7 +105,7 @@ class ApiConnection:
             raise
 
     def stream(self, path: str, idle_seconds: float) -> ApiResponse | Stream:
-        """GET a response without end; return a complete ApiResponse if the server refuses."""
+        """Open a response without end, such as a watch; return a complete ApiResponse if the server refuses."""
         try:
             response = self._ask(ApiRequest(path), None)
             if response.status != 200:

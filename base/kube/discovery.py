@@ -117,7 +117,7 @@ class Service(msgspec.Struct):
 
 
 def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[PrometheusService, ...]:
-    """Return the probable Prometheus servers in one or all namespaces, best first; ClusterForbidden without a right."""
+    """Return the probable Prometheus servers of one or all namespaces, best first; raise ClusterForbidden if denied."""
     path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
     return candidates(client.list(path, Service))
 

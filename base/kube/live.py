@@ -97,7 +97,7 @@ class ObjectLister(Protocol):
 
 
 def observe(client: ObjectLister) -> LiveCluster:
-    """List the cluster's pods, nodes, workloads and bounds; raise ClusterForbidden only if pods may not be listed."""
+    """List pods, nodes, workloads, LimitRanges and quotas; raise ClusterForbidden only if pods may not be listed."""
     return observe_pods(client, list(map(seen_pod, client.list(PODS, PodObject))))
 
 

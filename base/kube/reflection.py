@@ -37,7 +37,7 @@ class Reflection(Generic[ValueT]):
     _highest: int = 0
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
-        """Replace all objects by a complete list; only those that differ are reported as changed."""
+        """Replace all objects by a complete list; only objects that differ from the previous ones count as changed."""
         for key, stored in self.items.items():
             if key not in items:
                 self._report(key, stored.value, None)

@@ -175,7 +175,7 @@ class Workloads:
 
 
 def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[SeenPod] = ()) -> Owners:
-    """Return the controller (or None) of each object of a kind in LINKED, and of those pods that own other objects."""
+    """Return the controller of each object of a kind in LINKED, and of each pod that owns others; None without one."""
     own: dict[WorkloadRef, WorkloadRef | None] = {
         ref: projection.controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
     }
@@ -186,7 +186,7 @@ def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterabl
 
 
 def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
-    """Return a Pod that has not ended, with its workload, QoS class, priority and effective request.
+    """Convert a listed pod to a Pod without an end, with its workload, QoS class, priority and effective request.
 
     Raise QuantityError if its amounts are unreadable.
     """

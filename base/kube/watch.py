@@ -179,7 +179,7 @@ class Mirror(Generic[ValueT]):
         self.error = None
 
     def confirm(self) -> None:
-        """Mark the content as fresh, for a caller that lists in steps and knows that nothing was written since."""
+        """Mark the content as fresh; for a caller of `list_once` that knows that nothing was written since the list."""
         self._fresh_at = time.monotonic()
 
     def stop(self) -> None:

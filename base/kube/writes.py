@@ -66,7 +66,7 @@ def no_lease_required() -> None:
 
 
 class Writer:
-    """A writer that sends one intent after another under the name of one field manager; for one thread.
+    """A sender of single writes (Apply, Patch, Delete, Create) under the name of one field manager; for one thread.
 
     `guard` is called before each try, with the connection open; if it raises NotLeader, nothing is sent. `cap_bytes` is
     the size of the largest body that is sent, by default that of the settings (an installer's CRDs are larger).
@@ -85,7 +85,7 @@ class Writer:
         self._cap_bytes = client.settings.body_cap_bytes if cap_bytes is None else cap_bytes
 
     def send(self, intent: Intent, dry_run: bool = False, full_response: bool = True) -> Json:
-        """Send an intent and return the object as the server then has it; {} for an object that is deleted or gone.
+        """Make a write and return the object as the server then has it; {} for an object that is deleted or gone.
 
         With `full_response` false, only `metadata` is returned: name, namespace, uid, resourceVersion and generation.
         Raise ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
@@ -128,7 +128,7 @@ class Writer:
 
 
 def request_of(intent: Intent, field_manager: str, dry_run: bool = False) -> ApiRequest:
-    """Return the HTTP request for an intent. Pure."""
+    """Return the HTTP request that makes this write under the field manager's name. Pure."""
     path, content_type = intent.address.path, "application/json"
     parameters = {"dryRun": "All"} if dry_run else {}
     body: Any
@@ -161,7 +161,7 @@ def send_all(
     workers: int | None = None,
     dry_run: bool = False,
 ) -> list[Outcome]:
-    """Send one batch of intents over temporary connections, as `WriteConnections.send` does."""
+    """Send several writes over temporary connections; see `WriteConnections.send`."""
     with closing(WriteConnections(client, field_manager, guard, workers)) as connections:
         return connections.send(intents, dry_run)
 
@@ -184,10 +184,10 @@ class WriteConnections:
         self._siblings: list[KubeClient] = []
 
     def send(self, intents: Sequence[IntentT], dry_run: bool = False, seconds: float | None = None) -> list[Outcome]:
-        """Send many intents at once; return the outcomes in the order of the intents.
+        """Send many writes at once; return the outcomes in the order of the writes.
 
-        After `seconds` no further intent is sent, except the first; an intent that was not sent has no outcome. A
-        refused write does not stop the others. A lost Lease or an API server that does not respond stops all: intents
+        After `seconds` no further write is sent, but the first always is; a write that was not sent has no outcome. A
+        refused write does not stop the others. A lost Lease or an API server that does not respond stops all: writes
         that were not sent get that error. For Kubernetes' own kinds an outcome has only the metadata that `Writer.send`
         returns without `full_response`: 5,000 complete Nodes would be 500 MiB.
         """

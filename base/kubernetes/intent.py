@@ -135,7 +135,7 @@ Intent: TypeAlias = Apply | Patch | Delete | Create
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an intent: the object afterwards, or the error that the server returned."""
+    """The outcome of a write: the object afterwards, or the error that the server returned."""
 
     intent: Intent
     body: Mapping[str, Any] = field(default_factory=dict)
@@ -143,5 +143,5 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """True if the server accepted the intent."""
+        """True if the server accepted the write."""
         return self.error is None

@@ -53,7 +53,7 @@ def parse_amount(resource: Resource, text: str | float, what: str = "") -> int:
 
 
 def add(amounts: Iterable[int]) -> int:
-    """Return the sum of amounts, at most LARGEST, so that totals fit into 64 bits as each amount does.
+    """Return the sum of amounts, at most LARGEST, so that totals fit into 64 bits, like each amount.
 
     LARGEST means "this much or more", both as a total and as an amount.
     """

@@ -27,7 +27,7 @@ FROM_A_TERMINAL: Final = (signal.SIGINT, signal.SIGHUP)
 
 
 def end_on_hang_up() -> None:
-    """Treat SIGHUP as SIGTERM from now on, unless it is ignored, as under `nohup`. For the main thread."""
+    """Treat SIGHUP as SIGTERM from now on, unless it is ignored, as under `nohup`; for the main thread only."""
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         terminals = [number for number in range(3) if os.isatty(number)]
         signal.signal(signal.SIGHUP, lambda *_: _hang_up(terminals))

@@ -131,7 +131,7 @@ class Notes:
         memory[:] = bytes(len(memory))
 
     def leave_out(self, version: ObjectVersion, why: str) -> None:
-        """Do not read this version of the object any more."""
+        """Record that this version of the object is not to be read any more, and the reason `why`."""
         self.left_out[version[:3]] = version.version, why
         for oldest in list(self.left_out)[:-MOST_LEFT_OUT]:
             del self.left_out[oldest]
@@ -200,7 +200,7 @@ def stood_still_on(thing: ObjectVersion) -> tuple[str, bool]:
 
 
 def leave_out_standing(version: ObjectVersion) -> str:
-    """Stop reading an object's version on which the program hung, also in later processes; return the reason."""
+    """Record that the program hung on an object's version, so that nobody reads it again; return the reason."""
     notes.leave_out(version, _STILL_WORDS)
     return _STILL_WORDS
 

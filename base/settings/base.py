@@ -62,7 +62,7 @@ class SettingSections(Section, frozen=True):
 
     @classmethod
     def of(cls, sections: msgspec.Struct) -> Self:
-        """Return `sections` typed as this root class; raise TypeError if it is an instance of another one."""
+        """Return `sections` typed as this root class; raise TypeError if it is an instance of another root."""
         if isinstance(sections, cls):
             return sections
         raise TypeError(f"{type(sections).__name__} is not an instance of {cls.__name__}")

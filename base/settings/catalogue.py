@@ -45,7 +45,7 @@ class Setting:
 
 @cache
 def catalogue(root: type[msgspec.Struct]) -> Mapping[str, Setting]:
-    """Return the settings of a root by path, in the order of declaration; cached, as reading types takes 0.1 seconds.
+    """Return the settings of a root by path, in the order of declaration; cached, because this takes 0.1 seconds.
 
     Constants, which no settings file can set, are left out: fields without a description, or marked `constant`.
     """

@@ -134,12 +134,12 @@ class ManagerSettings(Section, frozen=True):
 
     @property
     def renew_deadline_seconds(self) -> float:
-        """Seconds after which a leader that cannot renew its Lease stops writing: as client-go's 10 of 15 seconds."""
+        """Seconds after which a leader that cannot renew its Lease stops writing; 2/3 of the Lease, as in client-go."""
         return self.lease_seconds * 2 / 3
 
     @property
     def retry_seconds(self) -> float:
-        """Seconds between two tries to acquire or renew the Lease: as client-go's 2 of 15 seconds."""
+        """Seconds between two tries to acquire or renew the Lease; 2/15 of the Lease, as in client-go."""
         return self.lease_seconds * 2 / 15
 
 

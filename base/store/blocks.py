@@ -20,7 +20,7 @@ Block = Mapping[str, npt.NDArray[Any]]
 
 
 def encode(block: Block, stamp: Mapping[str, str]) -> bytes:
-    """Return a block as Parquet bytes; each array has a row per series: numbers of any shape, or texts (objects)."""
+    """Return arrays (a row per series; numbers or texts) as Parquet bytes, with `stamp` as the file's metadata."""
     shapes = {name: list(array.shape[1:]) for name, array in block.items()}
     arrays = [_to_arrow(array) for array in block.values()]
     texts = [name for name, array in block.items() if array.dtype == object]
@@ -29,7 +29,7 @@ def encode(block: Block, stamp: Mapping[str, str]) -> bytes:
 
 
 def decode(content: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
-    """Return the arrays and the stamp that `encode` was given; raise one of `parquet.UNREADABLE` for other bytes."""
+    """Return the arrays and the `stamp` that `encode` was given; raise one of `parquet.UNREADABLE` for other bytes."""
     table, stamp = parquet.decode(content)
     shapes = json.loads(stamp.pop("shapes"))
     return {name: _from_arrow(table[name], shapes[name]) for name in table.column_names}, stamp

@@ -37,7 +37,7 @@ _conditional: set[str] = set()  # roots whose server has correctly refused a con
 
 
 class LeaseHolder(msgspec.Struct):
-    """A lease's content: `holding` identifies one acquisition, `host` is "" if unheld, `beats` counts renewals."""
+    """A lease's content: `holding` is one acquisition's id, `host` is "" if nobody has it, `beats` counts renewals."""
 
     holding: str
     host: str = ""

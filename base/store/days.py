@@ -208,7 +208,7 @@ class SharedKeys:
             self._joined.clear()
 
     def joined(self, parts: Sequence[tuple[KeyStretch, tuple[Key, ...]]]) -> tuple[Key, ...]:
-        """Return the keys of these stretches of row groups as one tuple; the same object for the same stretches."""
+        """Return the keys of several parts of row groups as one tuple; the same object for the same parts."""
         stretches = tuple(stretch for stretch, _ in parts)
         keys = self._joined.get(stretches)
         if keys is None:

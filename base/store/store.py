@@ -420,7 +420,7 @@ class Store:
         self._folder.write(path, content)
 
     def read_block(self, folder: str, name: str) -> tuple[dict[str, Any], dict[str, str]] | None:
-        """Return a block and its stamp, or None; raise StoreCorrupt and set it aside if it is unreadable."""
+        """Return a block's arrays and metadata, or None; raise StoreCorrupt and set it aside if it is unreadable."""
         return self._folder.decode_file(self._block(folder, name), blocks.decode)
 
     def block_names(self, folder: str) -> tuple[str, ...]:
@@ -575,7 +575,7 @@ def opened_all(url: str) -> tuple[Store, ...]:
 
 
 def is_empty(url: str) -> bool:
-    """Return whether nothing is stored at the URL yet, neither clusters nor the content of one."""
+    """Return whether nothing is stored at the URL yet: neither folders of clusters nor history or results."""
     return not Store.clusters(url) and not CONTENTS & set(Folder(url).names())
 
 

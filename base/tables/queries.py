@@ -93,7 +93,7 @@ def count(relation: Relation, query: Query) -> int:
 
 
 def matching(relation: Relation | Table, search: str, *more: str) -> Table:
-    """Return the rows that match all query strings, sorted as the first one says; a Table as it is if all are empty."""
+    """Return the rows that match all query strings, sorted as the first one says; unchanged if all are empty."""
     if isinstance(relation, Table) and not any((search, *more)):
         return relation
     source = Relation.of(relation) if isinstance(relation, Table) else relation
@@ -129,7 +129,7 @@ def span_of(relation: Relation, query: Query) -> tuple[float, float]:
 
 
 def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
-    """Return (pattern, number of rows) of a key's values under the other keys' conditions; chosen ones also with 0."""
+    """Return (pattern, number of rows) of each value of a key, counted as if the query had no condition on that key."""
     return facets(relation, query, [key])[key]
 
 

@@ -53,7 +53,7 @@ class Gaps(NamedTuple):
     size: int
 
     def of_rows(self, rows: Sequence[int]) -> tuple[Integers, int]:
-        """Return the number of these series (ascending rows) that have a gap, by slot, and the longest gap in slots."""
+        """Return, by slot, how many of the series `rows` (ascending) have a gap there, and the longest gap in slots."""
         own = np.concatenate([self.places[:0], *(self.places[self.bounds[row] : self.bounds[row + 1]] for row in rows)])
         if not len(own):
             return np.zeros(self.size, dtype=np.int64), 0
@@ -138,7 +138,7 @@ LONG_SHARE: Final = 0.05
 
 
 class PodGap(NamedTuple):
-    """A pod's number of slots without a sample while some node reported (`slots`), and of all it lived in (`lived`)."""
+    """A pod's longest gap (`slots` without a sample while some node reported), and the slots that it lived."""
 
     slots: int
     lived: int
@@ -264,9 +264,10 @@ class Members(Generic[KeyT]):
         return ContainerLife(first, seen_slots, unseen, unknown, max(longest, longest_stretch(unknown)), off)
 
     def longest_gap(self, key: KeyT) -> PodGap | None:
-        """Return the longest gap of a container's pods while some node reported, long ones first; None without any.
+        """Return a container's longest gap in one pod's samples while some node reported; None if there is none.
 
-        A pod that is gone may have been listed after its end: its gap counts only while some node was silent.
+        A gap that `is_long` is preferred. The gap of a pod that is gone counts only while some node was silent, because
+        the pod may have been listed after its end.
         """
         rows, silence = self.own[key], self.lives.silence
         ends, refs = self.ends, self.usage.refs

@@ -109,7 +109,7 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """Return how many hours a series is only 0 although its node has unexplained usage, and how many are measured."""
+    """Return the number of hours with only zeros although the node has unexplained usage, and of measured hours."""
     is_measured = np.isfinite(values)
     counts = np.bincount(hour_of_slot[is_measured], minlength=len(beyond))
     some = np.bincount(hour_of_slot[is_measured & (values != 0)], minlength=len(beyond))

@@ -71,7 +71,7 @@ class _CheckpointSpec(msgspec.Struct, rename="camel"):
 
 
 class CheckpointObject(msgspec.Struct):
-    """A VerticalPodAutoscalerCheckpoint; its status is decoded separately, as its CRD permits any content there."""
+    """A VerticalPodAutoscalerCheckpoint; its status is decoded separately: its CRD permits any content there."""
 
     metadata: DatedMeta
     spec: _CheckpointSpec = msgspec.field(default_factory=_CheckpointSpec)

@@ -73,6 +73,6 @@ class _SwapGuardSpec(msgspec.Struct, rename="camel"):
 
 
 class SwapGuardWire(msgspec.Struct):
-    """The SwapGuard object: by node, the pods for which capacity is kept; until when the manager removes gates."""
+    """The SwapGuard object: pods for which each node keeps capacity, and until when the manager removes gates."""
 
     spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)

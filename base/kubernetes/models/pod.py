@@ -141,7 +141,7 @@ class ObservedPodWire(msgspec.Struct):
 
 
 class ResizePolicy(msgspec.Struct, rename="camel"):
-    """The policy whether resizing one resource in place restarts the container."""
+    """The policy that says whether the container restarts when one resource is resized in place."""
 
     resource_name: str
     restart_policy: str
