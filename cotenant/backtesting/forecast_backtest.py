@@ -31,7 +31,7 @@ def plan_of(horizon: Horizon, resource: Resource, known_share: float) -> Backtes
 
 
 def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> list[Contender]:
-    """Return the forecasters to compare: B1, the requested baselines ("B1,B14"), cotenant's if `horizon` is a day."""
+    """Return the forecasters to compare: B1, requested baselines ("B2,B14"), and cotenant's if `horizon` is a day."""
     requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
     for name in requested:
         if name not in SHORT_NAMES:

@@ -35,18 +35,18 @@ Floats = npt.NDArray[np.floating[Any]]
 
 RISKS_PERCENT: Final = (0.1, 1.0, 5.0)
 HIGHEST: Final = "highest of 14 days"
-"""The static policy to compare with: the formula of `forecast` with the highest usage of prod in 14 days as peak."""
+"""The static policy to compare with: policy `forecast` with the highest usage of prod pods in 14 days as the peak."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodesPast:
     """Past usage of one resource on n nodes in the T time slots of `grid`, in the resource's unit; NaN = not known.
 
-    `capacity` and `reserved` (not offered to pods) are (n,). `prod`, `high` and `system`, (n, T), are the usage of prod
-    pods and pods without a class, of all pods whose usage is never lent, and outside of pods. `older`, (n, blocks), has
-    the maxima of prod in the six-hour blocks before the grid. At the D decisions of `trial`, (n, D), `cold` is the
-    requests of running prod pods without a past, and `demand` the sum of the larger of usage and request over the pods
-    whose usage is never lent (None if requests are not known).
+    - `capacity`, (n,), of the nodes; `reserved`, (n,): the part of it that is not offered to pods
+    - `prod`, (n, T): usage of prod pods and pods without a class; `high`, (n, T): of all pods whose usage is never lent
+    - `system`, (n, T): usage outside of pods; `older`, (n, blocks): prod maxima in the six-hour blocks before the grid
+    - `cold`, (n, D), at the D decisions of `trial`: requests of running prod pods without a past
+    - `demand`, (n, D): sum of max(usage, request) of the pods in `high`; None if requests are not known
     """
 
     nodes: tuple[str, ...]
@@ -137,7 +137,7 @@ def _score(
 
 
 def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
-    """Return the formulas' inputs from usage, one row per node and decision; a node without a sample is unmeasured."""
+    """Return usage as inputs of the reclaim formulas, a row per node and decision; nodes without sample: unmeasured."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])

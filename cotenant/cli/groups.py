@@ -19,7 +19,7 @@ OUTPUT: Final = "Output"
 SURE: Final = frozenset(("yes", "apply"))
 """Parameters without which a command ends with a dry run."""
 ALL_NAMESPACES: Final = ("-A", "--all-namespaces")
-"""Of kubectl: `get` lists all namespaces where none is named."""
+"""Options of kubectl that `get` accepts without effect, because it lists all namespaces unless one is named."""
 PANELS: Final = {
     **dict.fromkeys(("prometheus", "kubeconfig", "context", "cluster", "store"), CONNECTION),
     **dict.fromkeys(("output", "no_headers"), OUTPUT),

@@ -27,7 +27,7 @@ from cotenant.cli.groups import LazyGroup, load_command
 from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry
 
 EXIT_READER_GONE = 141
-"""As a shell reports a program that SIGPIPE ended."""
+"""The exit code that a shell reports for a program that SIGPIPE ended."""
 _UNWRITTEN = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What the kernel says of output that nobody takes: `| head`, a full disk or quota, `ulimit -f`, a lost terminal."""
 

@@ -84,7 +84,7 @@ SHORT_NAMES: Final = {
     **dict.fromkeys(("quota", "elasticquotas", "elasticquota", "queues"), "quotas"),
     **dict.fromkeys(("gang", "podgroups", "podgroup", "pg"), "gangs"),
 }
-"""What people ask `get` for by the pages' and kubectl's names -> the table that it means."""
+"""Name by which pages or kubectl call a table -> the table's name in `cotenant get`."""
 KINDS: Final = {
     **dict.fromkeys(("deployments", "deployment", "deploy"), "Deployment"),
     **dict.fromkeys(("statefulsets", "statefulset", "sts"), "StatefulSet"),
@@ -92,7 +92,7 @@ KINDS: Final = {
     **dict.fromkeys(("cronjobs", "cronjob", "cj"), "CronJob"),
     **dict.fromkeys(("jobs", "job"), "Job"),
 }
-"""Names of kubectl that are kinds of workloads here, rows of one table -> the kind."""
+"""kubectl's name of a kind of workload -> the kind, by which the table of recommendations is filtered."""
 OF_ONE: Final = {
     "recommendations": "explain",
     "nodes": "explain node",
@@ -135,7 +135,7 @@ FIRST_WORDS: Final = {
     "quota": "get quotas",
     "gang": "get gangs",
 }
-"""What people who know kubectl and the peers type first -> the command that does it."""
+"""First word that users of kubectl or of similar tools type -> the command of cotenant that does the same."""
 NAMED: Final = (
     "apply",
     "accept",
@@ -149,7 +149,7 @@ NAMED: Final = (
     "snooze",
     "dismiss",
 )
-"""Those of them whose further words are what the command takes, too."""
+"""Keys of FIRST_WORDS whose further arguments the command of cotenant accepts too."""
 EXPLAIN: Final = (
     CommandEntry("workload", _EXPLAIN, "Why a recommendation proposes its requests and limits.", command="workload"),
     CommandEntry(

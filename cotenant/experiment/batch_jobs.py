@@ -18,18 +18,18 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 KINDS: Final = ((2000, 4 * GIB), (4000, 8 * GIB), (8000, 12 * GIB))
-"""Requested millicores and bytes; of each kind as many jobs."""
+"""Requests (millicores, bytes) of each kind of job; all kinds are equally frequent."""
 MEDIAN_STEPS: Final = 24.0
-"""Two hours at full speed."""
+"""Median duration of a job at full speed: two hours."""
 SPREAD: Final = 1.3
-"""Standard deviation of its logarithm."""
+"""Standard deviation of the logarithm of a job's duration."""
 SHORTEST_STEPS: Final = 3
 LONGEST_STEPS: Final = 288
-"""A day: the oracle looks as far ahead."""
+"""Longest duration of a job: a day, as far as the oracle looks ahead."""
 SLACK: Final = (1.0, 6.0)
-"""Time until the deadline beyond the run itself, in parts of the run."""
+"""Range of the time between the end of a job that starts at once and its deadline, in multiples of its duration."""
 MEMORY_USED_SHARE: Final = 0.9
-"""Of a job's request that it holds; of CPU it uses all that it gets, up to its request."""
+"""Share of its memory request that a job uses; of CPU it uses all that it gets, up to its request."""
 _AT_ONCE: Final = 256
 
 

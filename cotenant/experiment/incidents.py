@@ -20,11 +20,11 @@ from cotenant.experiment.outcome import STEP_SECONDS, Incident, SharingScenario
 Floats = npt.NDArray[np.floating[Any]]
 
 CROWD_FACTOR: Final = 2.0
-"""Of the use of latency-sensitive pods while a flash crowd is there."""
+"""Usage of latency-sensitive pods during a flash crowd, as a multiple of their usage without it."""
 LEAK_SHARE: Final = 0.4
-"""Of a node's memory that the leak takes by its end."""
+"""Share of a node's memory that a leak takes by its end."""
 FAILING_SHARE: Final = 0.1
-"""Of the nodes that fail together, one at least; drawn by the scenario's seed."""
+"""Share of the nodes that fail together, at least one node; the scenario's seed selects them."""
 HOURS: Final = {
     Incident.FLASH_CROWD: 1,
     Incident.PROMETHEUS_AWAY: 1,

@@ -28,7 +28,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.floating[Any]]
 
 FULLEST: Final = 0.98
-"""Utilisation at which the queue's formula is cut: beyond it nothing is in equilibrium."""
+"""Highest utilisation with which the queueing formula is computed; near 1 the queue has no equilibrium."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ Forecasts = Mapping[Resource, Mapping[float, Mapping[str, Any]]]
 """By resource and risk in percent: columns of the formulas, (n, decisions)."""
 
 DECISION_STEPS: Final = 72
-"""Six hours: between two decisions on peaks."""
+"""Number of steps between two decisions on peaks: six hours."""
 
 
 class TriedLender(Protocol):

@@ -35,11 +35,11 @@ Indices = npt.NDArray[np.intp]
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 LOAD: Final = 1.0
-"""Of what is free on average: batch work that arrives."""
+"""Batch work that arrives, as a share of the capacity that is free on average."""
 ROUNDING: Final = 1e-6
-"""Of a node's capacity, by which need and promise may pass it, and of a step's work, below which a job has ended."""
+"""Tolerance: share by which need and promises may exceed a node's capacity; a job with fewer steps left has ended."""
 HOUR_STEPS: Final = 12
-"""Over which the extender's view of suppression is a running mean; one advance of the progress."""
+"""Steps of an hour, over which the extender's suppression is averaged; the progress advances after each hour."""
 BLOCK_STEPS: Final = 72
 """Steps whose amounts are computed together."""
 
@@ -238,7 +238,7 @@ INSTALLED: Final = {
     Sharing.KOORDINATOR: float(install_of(USAGE).strategy.cpu_reclaim_percent),
     Sharing.COTENANT: NodePeakSettings().risk_percent,
 }
-"""Default knobs of an installation."""
+"""Way of sharing -> value of its parameter (knob) in an installation with default settings."""
 
 
 def run_all_settings(

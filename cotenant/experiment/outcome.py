@@ -67,8 +67,8 @@ class SharingScenario:
 class SharingTimeline:
     """Columns of one run with a value per step of `STEP_SECONDS`, (steps,) each; cores are sums over nodes.
 
-    Cores are used by latency-sensitive pods and the system (`online_cores`) and by batch pods (`batch_cores`), lent to
-    batch (`offered_cores`), requested by running batch pods (`bound_cores`), or the nodes' (`capacity_cores`).
+    Cores are those used by latency-sensitive pods and the system (`online_cores`), used by batch pods (`batch_cores`),
+    lent to batch (`offered_cores`), requested by running batch pods (`bound_cores`), and all (`capacity_cores`).
     `latency_ratio` is the p99 of latency-sensitive pods divided by that without colocation, `short_ratio` the share of
     nodes whose capacity was exceeded, `evictions` the evicted batch pods.
     """
@@ -123,7 +123,7 @@ class SharingOutcome:
 STORED: Final = "stored"
 """The trace of a scenario on the stored history."""
 RISKS_PERCENT: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-"""Places of the page's slider."""
+"""Positions of the slider on the page Try a risk."""
 
 
 def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf | None:

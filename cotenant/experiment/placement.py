@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 
 ROUNDS: Final = 12
-"""Views of the cluster in a step, on every one of which a node gets one pod at most."""
+"""Most times in a step that the extender sees the cluster anew; each time a node gets at most one pod."""
 LIMITS: Final = [
     SnapshotColumn.LIMIT_CPU,
     SnapshotColumn.LIMIT_MEMORY,
@@ -61,7 +61,7 @@ class BatchPlacement:
     """The scheduler extender and kube-scheduler of one simulated cluster, which place batch pods."""
 
     def __init__(self, nodes: int, install: Install, rng: np.random.Generator) -> None:
-        """Create both for nodes that are named by number."""
+        """Create the extender and the scheduler; the nodes are named by number."""
         settings = install.extender
         alike = NodeState(ExtenderNode("", lends_forecast=install.lends_forecast))
         self._limits = node_row(alike, settings.load_aware)[LIMITS, None]

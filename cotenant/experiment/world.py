@@ -24,7 +24,7 @@ from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
 Floats = npt.NDArray[np.floating[Any]]
 
 HISTORY_DAYS: Final = RECORD_DAYS
-"""Before the first judged step: the record that a calibrated peak rests on."""
+"""Days of history before the first evaluated step, from which calibrated peaks are computed."""
 SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
 
 

@@ -37,7 +37,7 @@ CHECK_SECONDS: Final = 2.0
 MOST_TOLD: Final = 20
 """Most ignored objects that are reported in one round."""
 LEFT_OUT: Final = "LeftOut"
-"""Reason of the Event on such an object."""
+"""Reason of the Event on an ignored object."""
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
 KINDS: Final = {

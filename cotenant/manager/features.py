@@ -73,7 +73,7 @@ READ: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Feature -> the mirrors that it reads."""
 NAMES: Final = tuple(READ)
-"""In the order in which they are reported."""
+"""The features, in the order in which they are reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 OWN_LOG: Final = "The manager's log has the process's last messages; without any, something killed the process."
 NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
-"""Pause after a run that failed, at most the interval."""
+"""Longest pause after a run that failed; the pause is never longer than the interval between runs."""
 log = structlog.get_logger(__name__)
 
 

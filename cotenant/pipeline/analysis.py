@@ -43,7 +43,7 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.uint64]
 
 BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
-"""Six hours: of one maximum of a node's total, and between two decisions on its peak."""
+"""Length of a block, six hours: each has one maximum of a node's usage, and one decision on the node's peak."""
 
 
 def next_border(seconds: int) -> int:
@@ -206,7 +206,7 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """Arrays of statistics of n workloads, all that are known or have stored usage, beside the table of workloads.
+    """Statistics of n workloads as arrays, which the table of workloads lacks; n are all known or with stored usage.
 
     `mean` and `p95`, (n,), are of the summed usage in the resource's unit, `variation`, (n,), is its standard deviation
     / mean; NaN without usage. `medians`, (n, grid.size), are the workloads' forecast medians at the slots of `grid`.
@@ -297,7 +297,7 @@ class Analysis(WorkloadResults):
     prod_forecasts: Mapping[Resource, Forecasts[NodeRef]]
     """Forecasts of the usage of prod pods and pods without a class together on each node."""
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
-    """The highest usage of these pods in the next 24 hours, at the risk of the settings."""
+    """The highest usage of the pods of `prod_forecasts` in the next 24 hours, at the risk of the settings."""
     peak_forecasts: Mapping[Resource, Mapping[str, PeakForecast]]
     """By node: the peak at the first risk and the other terms of batch amounts, as the manager receives them."""
     node_maxima: Mapping[Resource, NodeMaxima]
@@ -316,7 +316,7 @@ class Analysis(WorkloadResults):
     proposals: tuple[Proposal, ...] = ()
     """Proposed reservations for the next peaks, with a reason where nothing is proposed."""
     rehearsals: Rehearsals = field(default_factory=lambda: Rehearsals("", ()))
-    """The rehearsals behind these proposals, for later runs."""
+    """The back-tests behind `proposals`, for later runs."""
     weeks: tuple[WeekAnalysis, ...] = ()
     """The forecast of the next week for the cluster and the largest workloads."""
     division: Division = field(default_factory=Division)

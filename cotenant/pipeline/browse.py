@@ -30,13 +30,13 @@ REQUEST_SIGNAL: Final = {Resource.CPU: Signal.CPU_REQUEST, Resource.MEMORY: Sign
 AHEAD_NAMES: Final = {LIKELY: "likely", SURE: "sure"}
 """Level of the forecast -> end of a column's name in NODE_HISTORY."""
 LIGHTEST_BUCKET: Final = 1e-6
-"""Share below which a bucket is not drawn."""
+"""Share of a usage histogram's weight below which a bucket is not drawn."""
 HOURS_PER_WEEK: Final = 168
 THURSDAY: Final = 3
 """Weekday of 1970-01-01, 0 = Monday."""
 _ROWS_AT_ONCE: Final = 512
 LOG_ROWS_KEPT: Final = 50
-"""Entries of the log kept per container."""
+"""Most entries of the recommendation log kept for a container."""
 
 
 def coverage(analysis: Analysis) -> tuple[Table, Table]:

@@ -40,9 +40,9 @@ from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasu
 from cotenant.settings import Settings
 
 SERIES_AT_ONCE: Final = 256
-"""Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone.
+"""Most series of a signal held as dense rows at the same time (4 MB for two weeks); a larger workload is held alone.
 
-What is calibrated over containers (`day_risk`) is calibrated over such a group.
+`day_risk` is calibrated over the containers of such a group.
 """
 
 

@@ -62,11 +62,11 @@ from cotenant.settings import Settings
 
 ResultT = TypeVar("ResultT")
 PUBLICATIONS: Final = 3
-"""Most times that results are written while other runs are published."""
+"""Most attempts to publish results, if another run publishes its own results during each attempt."""
 DIVISION: Final = "shards"
 """Name of the document that holds the division of the last run."""
 REHEARSALS: Final = "rehearsals"
-"""Name of the document that holds the rehearsals of plans."""
+"""Name of the document that holds the rehearsals (back-tests) of plans."""
 
 
 @dataclass(frozen=True, slots=True)

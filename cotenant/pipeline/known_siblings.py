@@ -40,7 +40,7 @@ _GONE_DAYS: Final = 14
 
 
 def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
-    """Return the stored containers that may be siblings of the inventory's, by `sibling.family`, of these settings."""
+    """Return stored containers of equal settings that may be siblings of the inventory's, by `sibling.family`."""
     containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
     return siblings.related_families(_read(store, settings), containers)
 

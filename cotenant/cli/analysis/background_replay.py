@@ -36,7 +36,7 @@ from cotenant.recommender.model.views import Overview
 app = new_app()
 
 DAYS: Final = 7
-"""Most days that are replayed; a shorter store has fewer after the history."""
+"""Most days that are replayed; all of them come after the 14 days of history that a forecast needs."""
 STAGES: Final = 2 + 1 + len(RISKS_PERCENT)
 """Stages of the progress: read the history, forecast it, replay lending by present usage, then replay each risk."""
 NICENESS: Final = 10
@@ -47,7 +47,7 @@ CHECK_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
 MOST_SECONDS: Final = 3600.0
 MOST_MEMORY_SHARE: Final = 0.7
-"""Largest share, of the memory that is free at its start, that a replay may use."""
+"""Share of the memory free at a replay's start that the replay may use at most."""
 STOPPED: Final = "The replay was stopped. The next day's scan starts it again."
 TOO_LONG: Final = "The replay was stopped after an hour."
 TOO_LARGE: Final = "The replay was stopped because this machine has too little free memory. Run it on another one."

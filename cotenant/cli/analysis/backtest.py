@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 FRONTIER: Final = ("cotenant.backtests", "frontier")
-"""The entry point of what --pods-per-node draws: group and name."""
+"""Group and name of the entry point that draws the chart of --pods-per-node."""
 
 
 class BacktestFormat(StrEnum):

@@ -61,7 +61,7 @@ class Results:
     rows: Table
 
     def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
-        """Return the rows' recommendations in order; with `whole_workloads` also those of the other containers."""
+        """Return the rows' recommendations in order; with `whole_workloads` also of the workloads' other containers."""
         refs = [
             ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
             for row in self.rows.rows()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cotenant.cli.analysis.metric_source import ScanTarget
 
 READ_AT_ONCE: Final = 4
-"""Clusters whose history is in memory on its way to the store; more wait."""
+"""Most clusters whose history is read and stored at the same time, which takes memory; the other clusters wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class ScanRows:
 
 ReadHistory = Callable[[ScanJob, Progress], tuple["Store", "ScanTarget | None"]]
 RefuseHistories = Callable[[Sequence["Store"]], None]
-"""Raises for what the histories of all clusters cannot answer, before minutes of analysis."""
+"""Raises, before minutes of analysis, if the histories of all clusters cannot answer the request."""
 Analyse = Callable[["Store", ScanJob, Progress, "ScanTarget | None"], tuple["Store", Table]]
-"""Where the results are, which is another place than the history where they are not kept, and the recommendations."""
+"""Returns the store of the results (not that of the history if results are not kept), and the recommendations."""
 
 
 def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_clusters: bool) -> list[ScanJob]:

@@ -34,7 +34,7 @@ FIGURE_THEME: Final = (
 )
 WIDTH, HEIGHT, LEFT, BOTTOM = 620, 300, 52, 34
 MOST_VIOLATION, LEAST_SAVINGS = 25.0, 60.0
-"""Percent: where settings stop being of use, and would squeeze the others into a corner."""
+"""Percent: points beyond these are not drawn, because nobody would use them and they would squeeze the others."""
 
 Points = Sequence[tuple[float, float]]
 

@@ -19,7 +19,7 @@ from cotenant.cli.report.scan_drawings import text
 DRAWN_LEVEL: Final = 0.95
 """Quantile whose coverage is drawn by hour of the day."""
 MOST_LINES: Final = 6
-"""Contenders in one chart; more cannot be distinguished."""
+"""Most contenders in one chart; more lines cannot be distinguished."""
 
 
 @dataclass(frozen=True, slots=True)

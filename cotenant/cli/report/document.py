@@ -24,7 +24,7 @@ def document(title: str, lead: str, computed_seconds: int, body: str, footer: st
 
 
 def frame(name: str, body: str, footer: str, style: str) -> str:
-    """Return the HTML file around a body; `name` is its title as plain text. Its policy allows only inline styles."""
+    """Return the HTML file around a body; `name` is its title. A Content-Security-Policy allows inline styles only."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

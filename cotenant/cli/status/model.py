@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cotenant.scheduler_ext.reservations.model.plan_states import PlanCounts
 
 TABLES: Final = (RECOMMENDATIONS, RECLAIMABLE, PODS, FINDINGS)
-"""Result tables that it reads."""
+"""Result tables from which the status of a cluster is computed."""
 CUTS: Final = Query(conditions=(FilterCondition("todo", (TodoList.CUT.value,)),))
 
 
@@ -86,7 +86,7 @@ class AtRisk:
     above_memory_request: int
     critical_findings: int
     unassessed: int
-    """Number of containers with too little evidence for a severity; they are in neither list."""
+    """Number of containers with too little evidence for a severity; `containers` does not include them."""
     memory_unknown: int
     """Number of containers whose memory usage or request is unknown; they do not count as above their request."""
 
@@ -140,7 +140,7 @@ def cluster_status(
     live: InCluster,
     now_seconds: float,
 ) -> ClusterStatus:
-    """Return a cluster's status; `tables` (see TABLES) have states from the audit log, `statuses` are its changes."""
+    """Return a cluster's status; `tables` (TABLES) have states from the audit log, `statuses` are the log's changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
     todo: list_totals.TodoCounts = list_totals.todo_counts(advice, every)
     unassessed = list_totals.unassessed_counts(advice, every)

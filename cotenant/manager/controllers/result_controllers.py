@@ -100,7 +100,7 @@ class RecommendationController(Feature):
         return replace(decided, notes=(*self._notes, *decided.notes), trouble=trouble)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the objects as written, for the later write of their status; forget deleted ones, to recreate them."""
+        """Remember written objects, whose status is written later; forget deleted ones, so that they are recreated."""
         for outcome in outcomes:
             place = outcome.intent.address.namespace, outcome.intent.address.name
             if outcome.ok:
@@ -163,4 +163,4 @@ class ForecastController(Feature):
         return decision
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep nothing, because the next round lists the objects again."""
+        """Ignore the outcomes of the writes, because the next round lists the objects again."""

@@ -34,7 +34,7 @@ from cotenant.profiler.pool import by_node, total
 Floats = npt.NDArray[np.floating[Any]]
 
 TOLERATED_UNPLACED: Final = 0.02
-"""Share of a block's usage that may come from pods nobody remembers; above it the nodes' totals are unknown."""
+"""Share of a block's usage that may come from pods that the inventory lacks; above it the nodes' totals are NaN."""
 _FOLDER: Final = "node-maxima"
 _SLOTS: Final = BLOCK_SECONDS // FIVE_MINUTES_SECONDS
 

@@ -193,11 +193,11 @@ def running_peaks(
     members: PoolMembers[NodeRef],
     prod_totals: PartialTotals,
 ) -> Floats:
-    """Return Koordinator's sum of the peaks of running prod pods on each node; young pods count as cold pods elsewhere.
+    """Return Koordinator's sum of the peaks of running prod pods on each node, without pods too young to have a peak.
 
     `usage` has the series of some pods, `members` says on which node each series is, and `prod_totals` are these pods'
-    sums by node. The sum is 0 for a node with a sufficiently long history by these pods alone, because it is not used
-    there.
+    sums by node. The sum is 0 for a node on which these pods alone have a sufficiently long history, because the peak
+    of such a node is not computed from single pods.
     """
     assert isinstance(usage.resource, Resource)
     prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}

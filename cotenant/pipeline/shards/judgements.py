@@ -48,7 +48,7 @@ _FINDINGS: Final = "-findings"
 _FORM: Final = "4"
 """Increases whenever the stored notes, or their storage, change their meaning."""
 LEAST_SHARE: Final = 24
-"""A result is kept for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
+"""A result is kept for a 24th of the span of history behind it: an hour after one day, half a day after twelve days."""
 LATE_SECONDS: Final = HOUR_SECONDS
 """Samples with this delay are still processed."""
 _COLUMNS: Final = ("names", "facts", "begin_seconds", "end_seconds", "highest")
@@ -226,7 +226,7 @@ def read(store: Store, group: str, basis: str) -> Judgements | None:
 
 
 def write(store: Store, group: str, judgements: Judgements) -> None:
-    """Store a shard's judgements, after their recommendation rows, which older judgements can use as well."""
+    """Store a shard's judgements, but first their recommendation rows, since older judgements can use these as well."""
     store.write_encoded_block(FOLDER, f"{group}{recommendation_rows.SUFFIX}", judgements.rows)
     store.write_block(FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, judgements.stamp)
     texts = np.array([*map(text_of, judgements.findings), None], dtype=object)[:-1]

@@ -23,7 +23,7 @@ from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 SUFFIX: Final = "-rows"
-"""Of the name of a shard's block of rows, after that of its judgements."""
+"""End of the name of a shard's block of rows, after the name of the block of its judgements."""
 _NAME: Final = ("namespace", "kind", "workload", "container")
 
 

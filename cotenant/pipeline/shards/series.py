@@ -19,7 +19,7 @@ from cotenant.profiler import portrait
 from cotenant.settings import Settings
 
 SERIES_AT_ONCE: Final = 1000
-"""Nodes whose forecasts are learned together and made by one worker."""
+"""Most nodes whose forecasts are learned together, by one worker."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

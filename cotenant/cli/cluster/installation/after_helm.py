@@ -35,9 +35,9 @@ DIGEST_ANNOTATION: Final = "cotenant.dev/settings-digest"
 _DIGEST_CHARACTERS: Final = 16
 _NODE_AGENT: Final = "cotenant-enforcer"
 WRITERS: Final = ("cotenant-manager", "cotenant-webhook", "cotenant-extender")
-"""Processes that write into objects of others by the settings."""
+"""Processes that write into other owners' objects; the settings say what."""
 LONGEST_END_SECONDS: Final = 90.0
-"""A node agent has 60 s to restore its values; a pod on a deleted node never ends."""
+"""Longest wait for processes to end: a node agent restores values for up to 60 s, a pod on a lost node never ends."""
 _PAUSE_SECONDS: Final = 1.0
 _PLACEHOLDERS: Final = Address("v1", "pods", "placeholders")
 _BUFFERS: Final = Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", "")
@@ -69,7 +69,7 @@ def digest_of(text: str) -> str:
 
 
 def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:
-    """Wait until no pod of ours can write for ended features; return the names of those that can after `seconds`."""
+    """Wait until no pod of ours can write for ended features; return the names of pods that can after `seconds`."""
     end = time.monotonic() + seconds
     while (names := list(_late_pods(client, ended))) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)

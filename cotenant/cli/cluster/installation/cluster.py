@@ -15,7 +15,7 @@ from cotenant.cli.cluster.installation.plan import InstallStep, ObservedManifest
 
 FIELD_MANAGER: Final = "cotenant-install"
 LARGEST_BODY_BYTES: Final = 1 << 20
-"""A definition is larger than what components may write."""
+"""Largest request body: a CRD is larger than anything that the components may write."""
 WAIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
 

@@ -38,14 +38,14 @@ ACTING: Final = (
     Address(protocol.TOPOLOGY_GROUP, protocol.TOPOLOGIES, ""),
     Address(protocol.SCHEDULING_GROUP, "reservations", ""),
 )
-"""Kinds of others in which something of ours goes on acting, or is no longer true, when no process of ours runs."""
+"""Kinds of other owners' objects in which what we wrote still acts, or becomes wrong, when our processes have ended."""
 WRITTEN: Final = (
     *ACTING,
     *(Address("apps/v1", plural, "") for plural in WORKLOADS[:4]),
     Address("v1", "replicationcontrollers", ""),
     Address("batch/v1", "cronjobs", ""),
 )
-"""Kinds of others in which we write."""
+"""Kinds of other owners' objects into which we write."""
 _OURS: Final = "=".join(MANAGED_BY)
 _BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
 

@@ -17,7 +17,7 @@ from cotenant.base.process.shipped_manifests import deploy
 
 _SHIPPED: Final = json.loads((deploy() / "components.json").read_text("utf-8"))
 COMPONENTS: Final[dict[str, list[str]]] = _SHIPPED["components"]
-"""Name -> files or folders below deploy/, in the file that the Helm chart reads too. Installed by default: DEFAULT."""
+"""Component -> its files or folders below deploy/, from a file that the Helm chart reads too; see DEFAULT."""
 FEATURES: Final[dict[str, list[str]]] = _SHIPPED["features"]
 """Component -> the manager's features that need it; a manager that is installed with it runs no others."""
 
@@ -146,8 +146,8 @@ def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is
     """Return the objects of the components that do not disable anything that is installed already.
 
     If the cluster has settings but no recorder, somebody chose its components: the default then adds no component that
-    measures usage. If the cluster has a manager and the components do not, its settings are left unchanged and no scan
-    job is added, because a store has one writer.
+    measures usage. If the cluster has a manager and the components include none, its settings are left unchanged and no
+    scan job is added, because a store has one writer.
     """
     if is_default and installed.settings and not installed.recorder:
         components = [name for name in components if name not in MEASURING]

@@ -40,7 +40,7 @@ MADE: Final = (
     Address("v1", "configmaps", "cotenant-status", SYSTEM_NAMESPACE),
     outlooks_address(SYSTEM_NAMESPACE),
 )
-"""What components make for themselves, in a namespace that may be somebody else's."""
+"""Objects that components create for themselves, in a namespace that may be somebody else's."""
 
 AUDIT_LOG: Final = Address("v1", "configmaps", ANCHOR, SYSTEM_NAMESPACE)
 """Keeps the head of the audit log, by which `cotenant audit verify` finds rows that were cut off."""
@@ -74,7 +74,7 @@ class Removal:
     note: str = ""
     uid: str = ""
     ours: OurWrites = EVERYTHING
-    """The writes that restore values."""
+    """Names of the values of ours to remove, if the object belongs to somebody else and is restored."""
     by_rule: bool = False
     """True if an admission rule refused the removal; that rule may be one of ours, which is removed too."""
 

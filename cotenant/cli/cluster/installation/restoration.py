@@ -56,7 +56,7 @@ EVERYTHING: Final = OurWrites()
 
 
 def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
-    """Return the values that these manager features, and the node agent, write; those of accepted changes excluded."""
+    """Return the values that these features (and the node agent if `node_agent`) write, except by accepted changes."""
 
     def of(*pairs: tuple[str, str]) -> tuple[str, ...]:
         return tuple(name for feature, name in pairs if feature in features)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cotenant.profiler.recorder.status import RecorderStatus
 
 SLOW_SCRAPE_SECONDS: Final = 120
-"""From here on a five-minute slot has few samples and short peaks are not seen."""
+"""Scrape interval from which on a five-minute slot has so few samples that short peaks are not seen."""
 _SHOWN: Final = 10
 """Namespaces that a finding names."""
 _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SECONDS: 2 * HOUR_SECONDS}
@@ -205,7 +205,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check whether kube-state-metrics alone reports annotations, classes, LimitRanges and autoscalers."""
+    """Check whether annotations, classes, LimitRanges and autoscalers are read from the API or kube-state-metrics."""
     from cotenant.profiler.prometheus.kube_state.declared import BLIND
 
     blind = [note for note in source.inventory(window[1], window).notes if BLIND in note]
@@ -271,7 +271,7 @@ def source_of(settings: ProfilerSettings) -> PrometheusSource:
 
 
 SHOWN: Final = 5
-"""Rows that a finding names."""
+"""Most rows that a finding names."""
 
 
 def probe_recorder(

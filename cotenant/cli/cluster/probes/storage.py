@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LITTLE_FREE_BYTES: Final = 1 << 30
 OLD_SECONDS: Final = DAY_SECONDS
-"""History older than this is worth a hint; the dashboard's own marks come much earlier."""
+"""Age from which on `cotenant doctor` gives a hint about a history; the dashboard marks old data much earlier."""
 
 
 def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
