@@ -159,7 +159,7 @@ def _notes(reading: RoundReading) -> Iterator[ObjectNote]:
 
 
 START_UP_SECONDS: Final = 5.0
-"""Between two rounds over starting pods, where a policy helps starts. A start takes tens of seconds; five are soon
+"""Time between two rounds over starting pods, if a policy helps starts. A start takes tens of seconds; five are soon
 enough to help it."""
 
 

@@ -38,7 +38,7 @@ RISING_AT_ONCE: Final[Mapping[Direction, Resource]] = {
     Direction.UP_AFTER_OOM_KILL: Resource.MEMORY,
     Direction.UP_AFTER_THROTTLING: Resource.CPU,
 }
-"""What goes before everything else: the resource that rises, the first of these that does."""
+"""By direction, the resource that is raised at once; the first direction that applies goes before all other changes."""
 
 
 METHODS: Final[Mapping[Way, Method]] = {
@@ -269,7 +269,7 @@ class AutopilotService(Protocol):
         """Return the policy as the cluster has it; raise NoData if there is none."""
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
-        """Return files, by path, with the next changes of workloads of a GitOps tool; raise NoData without any."""
+        """Return files by path with the next changes of workloads that a GitOps tool manages; NoData if none."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
         """Return the round under draft policy `body` with all windows open; raise UsageError for an invalid draft."""
@@ -286,11 +286,11 @@ class AutopilotService(Protocol):
         """Resume the autopilot, or only one workload that was left alone."""
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """Let a policy act, or only observe; UsageError if its digest has changed, UnseenVersion to act without one."""
+        """Let a policy act or only observe; raise UsageError for another `digest`, UnseenVersion to act without one."""
 
     def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
         """Return, by object, all fields that a call of this service in `act` would write to the cluster.
 
-        `act` calls an acting method, such as `pause`, of the service that it gets. The API server only checks the
-        writes, with the person's rights. Raises what the act would raise.
+        `act` gets a service and calls one of its methods that write, such as `pause`. The API server only checks the
+        writes, with the person's rights. Raises what the method would raise.
         """

@@ -18,7 +18,7 @@ SELECTOR_FIELDS: Final = ("matchExpressions", "matchLabels")
 
 
 class DraftClient(KubeClient):
-    """A client that returns `draft` in place of the stored policy of that name."""
+    """A client that returns `draft` in place of the stored policy of the same namespace and name."""
 
     draft: Json
 
@@ -30,7 +30,7 @@ class DraftClient(KubeClient):
         return drafting
 
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
-        """List objects from the server, but with the draft in place of the stored policy of its name."""
+        """List objects from the server; if they are policies, the draft replaces the stored one that has its name."""
         items: Any = super().list(path, kind, limit=limit, **query)
         meta = self.draft["metadata"]
         if path != policy_address(NamespacedPolicy(meta["namespace"], "")).collection:

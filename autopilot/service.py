@@ -55,9 +55,9 @@ from cotenant.recommender.model.confidence_columns import confidence_cells
 from cotenant.recommender.settings import RecommenderSettings
 
 PATIENCE_SECONDS: Final = 90.0
-"""How long a person waits for an act that is under way to give the ledger back."""
+"""Time that a person's act waits for another one to unlock the ledger."""
 NAMING: Final = (Reason.AUTOPILOT_STOPPED, Reason.AUTOPILOT_CLUSTER_IN_TROUBLE)
-"""Why nothing is changed, in words that can name workloads of any namespace."""
+"""Reasons why nothing is changed whose sentences can name workloads of any namespace."""
 
 
 class ClusterAutopilotService:
@@ -186,7 +186,7 @@ class ClusterAutopilotService:
         return str(policy)
 
     def pause(self, who: Person, reason: str = "") -> str:
-        """Pause all changes from now on, then add the row to the ledger; return the text of the pause switch."""
+        """Pause all changes from now on, then add a row to the ledger; return the text of the pause switch."""
         who.require(Right.APPROVE)
         with self._access(who) as client:
             name = who.name or person_of(client).name

@@ -45,7 +45,7 @@ from cotenant.recommender.strategies.cotenant.demand import after_kill
 
 Json = Mapping[str, Any]
 OomKills = Mapping[tuple[WorkloadRef, str], float]
-"""When (Unix time) a container of a workload was killed for lack of memory last, by the workload and its name."""
+"""Unix time of the last OOM kill of a container, by its workload and its name."""
 DAY_HOURS: Final = 24.0
 DEAD_BAND: Final = "dead-band"
 """The guardrail that checks only the largest of all changes of a workload."""
@@ -97,7 +97,7 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
 
 
 def hardly_cut(under: PolicyInForce) -> str:
-    """Return a sentence with the resources whose `largestCut` is too small for most cuts; "" if there are none."""
+    """Return a sentence with the resources that `largestCut`, too small, hardly ever lets cut; "" if there are none."""
     guardrails = under.settings.guardrails
     least, resources = guardrails.least_change, under.limits.resources
     small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]

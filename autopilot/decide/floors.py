@@ -30,7 +30,7 @@ from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_mark_
 
 Json = Mapping[str, Any]
 AUTOPILOT: Final = "autopilot"
-"""Who raised a floor, in the mark on the autoscaler."""
+"""Name of the autopilot in the annotation of an autoscaler whose minReplicas it raised."""
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
@@ -54,8 +54,8 @@ class LentFloor(msgspec.Struct, frozen=True):
     """A raised minReplicas (floor) that a workload's autoscaler has until the end of a peak.
 
     `autoscaler` and `uid` are its name and uid, `own` its original minReplicas, `floor` the raised one, `peak` the
-    schedule, `before` minReplicas that the last write has to find. `has_arrived` is true once the server is known to
-    have accepted that write.
+    schedule of the peak. The last write is accepted only if minReplicas is `before`; `has_arrived` is true once the
+    server is known to have accepted it.
     """
 
     workload: WorkloadRef

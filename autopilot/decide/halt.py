@@ -77,12 +77,12 @@ LONGEST_REST_SECONDS: Final = 86_400.0
 REST_FACTOR: Final = 4.0
 FIRST_WRITE_REST_SECONDS: Final = 10.0
 LONGEST_WRITE_REST_SECONDS: Final = 600.0
-"""An object that the server does not let us write costs a request in ten minutes, not in each round."""
+"""Longest pause after a refused write to an object: one request in ten minutes, not one in each round."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptRefusal:
-    """The last refusal of a workload's change: under which policy, why, when (Unix time), and the count in a row.
+    """The last refusal of a workload's change: under which policy, why, when (Unix time), and the number in a row.
 
     `is_forbidden`: the manager lacks a right, which affects every workload that the policy selects.
     """

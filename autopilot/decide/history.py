@@ -53,7 +53,7 @@ _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BAC
 
 @dataclass(frozen=True, slots=True)
 class PastAct:
-    """One earlier change of the autopilot: Unix times of its acceptance and its `state`, and restarts of each pod."""
+    """An earlier change of the autopilot: when it was accepted, since when it has its `state`, restarts of each pod."""
 
     workload: WorkloadRef
     accepted_seconds: float
@@ -185,7 +185,7 @@ def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
 
 
 def is_taken_back(part: ChangeStatus) -> bool:
-    """Return whether somebody other than its author rolled the change back before any harm was found."""
+    """Return whether somebody other than the change's author rolled it back before any harm was found."""
     return part.state in _UNDONE and not part.rollback_refused and part.actor != part.change.actor
 
 

@@ -28,7 +28,7 @@ SWITCHING_SECONDS: Final = 120.0
 def lapsed_approvals(
     policies: Iterable[NamespacedPolicy], approvals: Mapping[str, ActApproval], now_seconds: float
 ) -> dict[str, str]:
-    """Return policies that were edited after their approval, each with the approved digest, to end the approvals."""
+    """Return policies that were edited after their approval, which thereby ends, each with the approved digest."""
 
     def is_other(policy: NamespacedPolicy) -> bool:
         approval = approvals.get(str(policy))
@@ -47,9 +47,9 @@ def rows_of(
     now_seconds: float,
     ended: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Row]:
-    """Yield the rows that the ledger lacks: a stop of the autopilot, workloads left alone, and proposals.
+    """Yield the rows that the ledger lacks: lapsed approvals, a stop of the autopilot, workloads left alone, proposals.
 
-    `ended` are the policies whose approval has lapsed, with their digest. A changed proposal is written at most daily.
+    `ended` has the approved digest of policies whose approval has lapsed. A changed proposal is written at most daily.
     """
     for policy, digest in ended.items():
         yield AutopilotEvent.OBSERVE, policy, {"words": "the policy was changed after its approval", LAPSED: digest}

@@ -44,7 +44,7 @@ class QueueCandidate:
     its recommendations, with its `confidence_reason`; `moved`: net change of the requests over all pods, in the
     resource's unit; `urgent`: the change only raises this resource, after an OOM kill or harmful throttling; `blocked`:
     the reason why the workload itself must not change, with a sentence; `allowed`: its recommendations as far as the
-    policy allows them, over the live values; `digest`: of the proposed amounts; `starts`: the CPU that its starting
+    policy allows them, from the live values; `digest`: of the proposed amounts; `starts`: the CPU that its starting
     pods may have, None if none is helped; `first`: the proposed step; `gitops`: the evidence that a GitOps tool manages
     the workload, "" if there is none.
     """
@@ -95,7 +95,7 @@ class RoundInputs:
     `busy`: workloads whose last change, by anyone, soaks; `cool_downs`: until when a workload's requests are not cut;
     `left_alone`: why, by workload; `cleared_seconds`: when a person resumed a workload; `places`: nodes of its pods;
     `at_once`: most changes in the cluster that soak at the same time; `back_off_seconds`: pause after the first harm;
-    `actions`: settings of accepting, whose windows have to be open too; `refusals`: the last refusal of each workload.
+    `actions`: settings, whose change windows have to be open too; `refusals`: the last refusal of each workload.
     """
 
     now_seconds: float
@@ -134,7 +134,7 @@ class QueueEntry:
 
 
 def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
-    """Return the totals, over all pods, of the present steps of the entries that are changed or proposed."""
+    """Return the totals over all pods of those entries whose next step is to be made or is proposed."""
     going = [entry for entry in entries if entry.verdict is not QueueVerdict.WAIT]
     restarting = [entry for entry in going if Way.ROLL_OUT in entry.ways]
     pods = sum(
@@ -170,7 +170,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Return candidates of GitOps tools whose step can be written as files, because only the queue delays them."""
+    """Return the candidates of GitOps tools whose step may be written to files now: only the queue delays them."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
@@ -183,7 +183,7 @@ def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartA
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:
-    """Return the policy's ways to change pods that are open now: a roll-out needs an open window and a restart left."""
+    """Return the policy's ways to change pods, without a roll-out if a change window is shut or no restart is left."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)
@@ -196,7 +196,7 @@ def windows_of(
 ) -> tuple[tuple[str, ...], ...]:
     """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
 
-    If resource `spared` must rise at once, only those of `actions` apply; for memory none with `windows_spare_memory`.
+    If resource `spared` must rise at once, only windows of `actions` apply, to memory none if `windows_spare_memory`.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:

@@ -45,7 +45,7 @@ from cotenant.changes.soak.watcher import Watcher, WatchScope
 from cotenant.recommender.settings import RecommenderSettings
 
 PATIENCE_SECONDS: Final = 20.0
-"""How long a due write waits for another process's turn at the ledger."""
+"""Time that a due write waits for another process to unlock the ledger."""
 
 
 class LedClient(KubeClient):
@@ -90,7 +90,7 @@ class ActConfig(ActDependencies):
 class ActOutcome:
     """The outcome of one entry of the queue: the accepted changes, or why none was accepted.
 
-    `paused`: the switch, a window or another holder of the ledger interrupted it, so that it counts as no refusal.
+    `paused`: the pause switch, a change window or a locked ledger interrupted it, so that it counts as no refusal.
     `is_forbidden`: the manager lacks a right.
     """
 
@@ -108,7 +108,7 @@ class Acts:
         self._config = config
 
     def carry_out(self, reading: RoundReading, entries: Sequence[QueueEntry]) -> Iterator[ActOutcome]:
-        """Change one workload after another and yield each outcome; end at a pause, which is read before each one."""
+        """Change one workload after another and yield each outcome; a pause, checked before each one, ends it."""
         for entry in entries:
             if why := self.paused():
                 yield ActOutcome(entry.candidate.workload, words=why, paused=True)

@@ -249,7 +249,7 @@ def _evaluate_policy(
 
 
 LONGEST_WAIT_SECONDS: Final = 10.0
-"""For one answer: rollbacks, and CPU that starting pods give back, wait for it."""
+"""Longest wait for Prometheus' answer, which delays rollbacks and the return of CPU lent to starting pods."""
 
 
 def asked_trouble(settings: SettingSections, now_seconds: float) -> str:

@@ -26,7 +26,7 @@ from cotenant.profiler.settings import PortraitSettings
 
 Step = TypeVar("Step", BoostStep, FloorStep)
 MOST_HELPED: Final = 50
-"""Largest number of starts that get CPU in one round: it holds the ledger meanwhile."""
+"""Largest number of starts that get CPU in one round, which keeps the ledger locked meanwhile."""
 
 
 class Starts:

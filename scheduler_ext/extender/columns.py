@@ -87,7 +87,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The data of one node from which its row of numbers is computed."""
+    """The inputs from which a node's row of numbers is computed."""
 
     node: ExtenderNode
     metric: LoadMetric | None = None
@@ -112,8 +112,8 @@ class _PodSums:
 def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     """Return the numbers of one node that the rules read, shape (WIDTH,), indexed by SnapshotColumn.
 
-    CPU is in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN without a
-    NodeMetric, so that the node never counts as expired, and -inf for an empty NodeMetric, which always does.
+    CPU is in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN if the node has
+    no NodeMetric: the node never counts as expired. It is -inf if the NodeMetric is empty: the node always does.
     """
     row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric
@@ -144,8 +144,8 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
 def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     """Return the CPU (millicores) and memory (bytes) that one pod adds to its node's row.
 
-    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage. A prod
-    pod's estimate counts in PROD_USED if the NodeMetric reports the pod as not prod, or without this resource.
+    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage.
+    PROD_USED counts a prod pod's estimate instead if the NodeMetric calls the pod not prod or lacks its usage.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     known_use = _fill_gaps(measured, NOTHING)

@@ -122,7 +122,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def together(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: CpuAllocationSettings) -> Rows:
-    """Return the indices (m,) of `rows` whose node has all the pod's CPUs free in one NUMA node; all if none has."""
+    """Return the indices (m,) of `rows` whose node has enough free CPUs in one NUMA node; all indices if none has."""
     request, _ = _request(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
     if request is None:  # nearly every pod

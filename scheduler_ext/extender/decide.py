@@ -55,8 +55,8 @@ class Posture:
 def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> Posture:
     """Return the state of the rules; load rules are off if the snapshot is too old or most nodes do not report.
 
-    Settings can switch load rules off too. Reservation data has its own age: if it is too old, `reservations_stale`
-    makes the guard refuse.
+    Settings can switch load rules off too. The age of reservation data is checked separately: if they are too old,
+    `reservations_stale` is true, and the rules about reservations refuse.
     """
     stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
     if not settings.load_aware.on:
@@ -127,7 +127,7 @@ def points(
 
 
 def scale_scores(points: Floats, span: int) -> Rows:
-    """Return scores of 0 to 10 for scores of 0 to 100, (n,): one less for each span / 10 below the best; 0 stays 0."""
+    """Return scores of 0 to 100, (n,), as 0 to 10: 10 for the best, one less for each span / 10 below it; 0 stays 0."""
     if not len(points):
         return np.zeros(0, np.intp)
     steps = np.rint(MOST - (points.max() - points) * (MOST / span))
@@ -163,8 +163,8 @@ def protected_nodes(
 ) -> dict[str, str]:
     """Return the nodes on which the pod must not preempt, with the reason; `victims` are pod uids by node.
 
-    Either a victim is a placeholder of another Reservation, or the node would be refused even without the victims.
-    Refusals by estimates count only if another node remains.
+    A node is protected if a victim is the placeholder of a Reservation that the pod may not use, or if the rules would
+    refuse the node even without the victims. Refusals by estimates count only if another node remains.
     """
     now, settings = moment
     stance = posture(snapshot, now, settings)
@@ -195,11 +195,11 @@ def protected_nodes(
 def best_row_indices(
     snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now: Instant, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
-    """Return the indices, ascending, of the rows that filter returns; all `rows` have passed the rules.
+    """Return the indices, ascending, of the rows that filter returns, out of `rows` that have all passed the rules.
 
     If the pod has its own preferences among nodes or load rules are off, all rows are returned, else the best by load.
-    Of replicas, the best rows of every zone are kept, so that the scheduler can still spread them; so are nodes without
-    a report.
+    For a pod of a replica set, those are the best of each zone, so that the scheduler can still spread the replicas.
+    Nodes without a report are kept too.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off
@@ -237,7 +237,7 @@ def highest_of(points: Floats, zones: Rows) -> Floats:
 
 
 def best(points: Floats, zones: Rows | None, most: int) -> Rows:
-    """Return the indices of the `most` highest points, ascending: equally many of each zone if there are enough."""
+    """Return the indices, ascending, of the `most` highest points; with `zones`, an equal number from each zone."""
     if zones is None or most <= zones.max():
         return np.sort(np.argsort(-points, kind="stable")[:most])
     order = np.lexsort((-points, zones))
@@ -247,6 +247,6 @@ def best(points: Floats, zones: Rows | None, most: int) -> Rows:
 
 
 def turns(rows: Rows, uid: str, span: float = 1.0) -> Floats:
-    """Return a value from 0 to `span` for each row, spread evenly by the pod's uid: pods prefer different rows."""
+    """Return a value from 0 to `span` for each row, spread evenly by the pod's uid, so that pods differ in order."""
     steps = rows.astype(np.uint32) * GOLDEN + np.uint32(crc32(uid.encode()))  # modulo 2 ** 32
     return steps.astype(np.float64) * (span / 2**32)

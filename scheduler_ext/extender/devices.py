@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 
 
 def free_devices(node: NodeHardware, pods: Iterable[NewPod]) -> FreeDevices | None:
-    """Return what is free of a node's healthy devices beside these pods; None without a readable Device object."""
+    """Return the amounts of a node's healthy devices that these pods leave; None without a readable Device object."""
     inventory = inventory_on(node)
     if inventory is None:
         return None
@@ -117,7 +117,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def begun(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
-    """Return the indices (m,) of `rows` where a share fits on partly used devices, so that whole ones stay free.
+    """Return the indices (m,) of `rows` where partly used devices have the pod's share free, which keeps others whole.
 
     All indices if there is no such row, and for a pod that requests no share.
     """

@@ -30,10 +30,10 @@ MARGIN_SECONDS: Final = 0.001  # so long before a report expires nothing is take
 
 @dataclass(slots=True)
 class Opinion:
-    """The load rules' results for all nodes and one kind of pod, as of the snapshot with `names` and `steps`.
+    """The load rules' results for all nodes and one kind of pod, valid from `since` to `until` (Unix time).
 
-    The results are valid from `since` to `until` (Unix time). `changed` are flags, (nodes,), of those that changed
-    since they were checked; `stale` says whether there are any.
+    They are as of the snapshot's step `steps`. `changed` are flags, (nodes,), of nodes that changed since they were
+    checked; `stale` is true if there are any.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Opinion:
     stale: bool = False
 
     def follow(self, snapshot: NodeSnapshot, now_seconds: float) -> bool:
-        """Mark the rows that changed since the last call; return False if all rows must be checked again."""
+        """Set `changed` of the rows that changed since the last call; return False if all must be checked again."""
         if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
             return False
         if not self.since <= now_seconds < self.until - MARGIN_SECONDS:
@@ -63,7 +63,7 @@ class Opinion:
         return True
 
     def doubtful(self, rows: Rows) -> bool:
-        """Return whether any of these rows may have changed since it was checked; row -1 counts as the last row."""
+        """Return whether any of these rows may have changed since it was checked; -1 means the last row."""
         return self.stale and bool(self.changed[rows].any())
 
 

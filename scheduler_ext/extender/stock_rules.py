@@ -66,7 +66,8 @@ def waits_for(spec: Json) -> list[str]:
 def matches_terms(required: Json, node: ExtenderNode) -> bool:
     """Return whether a NodeSelector of a pod's affinity or of a persistent volume selects the node.
 
-    All expressions of one of its terms must match; an empty term matches nothing, and no terms match no node.
+    It does if all expressions of one of its terms match. An empty term matches no node, nor does a selector without
+    terms.
     """
     name = {"metadata.name": node.name}
     for term in required.get("nodeSelectorTerms") or ():

@@ -58,12 +58,12 @@ def relevant_departures(
 
 
 def came_after(pod: NewPod, outlook: Outlook) -> bool:
-    """Return whether the forecast lacks the pod: it has no node yet, or got one after the end of the history."""
+    """Return whether the forecast lacks the pod: it has no node yet, or got one after the usage history used ends."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 
 def predates_departure_watch(pod: NewPod, outlook: Outlook | None, since_seconds: float) -> bool:
-    """Return whether the pod came after the forecast's history but before departures were watched."""
+    """Return whether the pod was placed after the forecast's history ended but before departures were watched."""
     placed = pod.assigned_seconds
     return outlook is not None and placed is not None and outlook.known_until < placed <= since_seconds
 

@@ -95,7 +95,7 @@ def explain_placement(
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
     with_rules: bool = True,
 ) -> Explanation:
-    """Return the results for every node: cotenant's rules, the fit by requests, and `others`.
+    """Return what refuses the pod on each node: cotenant's rules, too few free resources, or `others`.
 
     `others` maps (rule, text) to whether it refuses each node. Without `with_rules` (no extender runs), cotenant's
     rules refuse and rank nothing.

@@ -63,7 +63,7 @@ class QueueController(Feature):
     optional: tuple[str, ...] = ("native-gangs",)
     coalesce_seconds = 0.02
     send_seconds = 5.0
-    """Thousands of admitted pods can take longer than the promise lasts, which is renewed between runs."""
+    """Longest time of a run's writes: the promise to remove gates can only be renewed between runs."""
 
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], settings: QueueSettings, registry: CollectorRegistry | None = None
@@ -105,7 +105,7 @@ class QueueController(Feature):
         return ControllerDecision((*promise, *writes.intents), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember admitted and evicted pods until the mirror shows them, and evictions that were refused."""
+        """Remember admitted and evicted pods until the watched pods show it, and evictions that were refused."""
         for outcome in outcomes:
             address = outcome.intent.address
             pod = self._pods.get((address.namespace, address.name)) if address.resource == "pods" else None
@@ -162,7 +162,7 @@ def _is_refused(error: Exception | None) -> bool:
 
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the writes that stop gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
+    """Return the writes that end gating and remove the gates of waiting pods; works without the SwapGuard CRD too."""
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
     return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)
@@ -192,7 +192,7 @@ class QueueMetrics:
         self._rows: set[tuple[str, str]] = set()
 
     def show(self, report: QueueReport, view: QueueView) -> None:
-        """Set the metrics to the latest decision."""
+        """Set the gauges to the figures of this report."""
         rows = {(row.quota, row.resource): row for row in report.quotas}
         shown = sorted(rows)[:MOST_ROWS]
         for key in shown:

@@ -35,9 +35,9 @@ LONGEST_SECONDS: Final = 30.0
 class QueueWrites:
     """The result of one run: what to write and to report, and the values with which the next run's view starts.
 
-    `notes` are (object, message). `released` are UIDs of pods whose quota gate an intent removes: if the intent
-    succeeds, they belong in the next view's `released` until the mirror shows the pod without the gate. After
-    `wake_seconds` the result may change although no object does.
+    `notes` are (object, message). `released` are UIDs of pods whose quota gate one of the writes removes: once it has
+    succeeded, the next view's `released` has them until the watched pods show it. After `wake_seconds` the result may
+    change although no object does.
     """
 
     intents: tuple[Intent, ...] = ()
@@ -83,7 +83,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
 
 
 def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
-    """Return the write that extends the manager's promise to remove gates; nothing while most of its time is left."""
+    """Return the write that extends the manager's promise to remove gates; nothing if it lasts long enough."""
     remaining = guard.queues_served_until_seconds - now_seconds
     if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
         return ()

@@ -158,7 +158,7 @@ QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return a collection's watched copy; "pod-groups" are cotenant's gangs, "native-gangs" Kubernetes' PodGroups."""
+    """Return a watched copy of a collection; "pod-groups" are cotenant's gangs, "native-gangs" those of Kubernetes."""
     json = dict[str, Any]
     kinds: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),
@@ -179,7 +179,7 @@ def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror
 
 
 class QueueViewBuilder:
-    """Builds views of the same mirrors repeatedly; a pod's quota is resolved again only if the tree has changed."""
+    """Builds views of the same watched collections; a pod's quota is resolved again only if the tree has changed."""
 
     def __init__(self, mirrors: Mirrors) -> None:
         """Create the builder; nothing is read yet."""
@@ -189,7 +189,7 @@ class QueueViewBuilder:
         self._resolved: dict[str, tuple[WatchedQueuePod, QueuePod]] = {}
 
     def view(self, now_seconds: float) -> QueueView:
-        """Return the view of the mirrors' present content; the caller adds the results of earlier runs."""
+        """Return the view of the watched collections as they are now; the caller adds the results of earlier runs."""
         quotas: Mapping[Key, QuotaNode] = self._mirrors["quotas"].snapshot()
         if quotas is not self._quotas:
             before = self._tree.addressing

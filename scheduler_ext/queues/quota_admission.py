@@ -98,7 +98,7 @@ class QuotaAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A quota and resource with used + requested > limit (`figures`); `word` names the limit: min, max or runtime."""
+    """A quota without enough of a resource: `figures` are used, requested and limit; `word` is min, max or runtime."""
 
     code: Reason
     quota: str

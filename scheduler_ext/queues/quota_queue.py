@@ -31,7 +31,7 @@ class QueueObstacle:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnit:
-    """Pods that are admitted together, with their needs by quota; `firm_needs` are of those that may not be preempted.
+    """Pods that are admitted together, with their needs by quota; `firm_needs` are of pods that may not be preempted.
 
     A unit with an `obstacle` cannot be admitted at present; it blocks no other unit and counts in no request. If
     `follows`, it is admitted only after the unit with which its gang starts.

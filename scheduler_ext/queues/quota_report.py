@@ -106,7 +106,7 @@ def report_of(
 
 
 def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
-    """Return, by quota, the namespaces whose pods or plans count against it or below it, or that are bound to it.
+    """Return, by quota, the namespaces bound to it, and those whose pods or plans count against it or its children.
 
     A quota without any has the namespace of its own object.
     """
@@ -237,7 +237,7 @@ def expected_end(
 
 
 def when_free(needed: int, ends: Iterable[tuple[float, int]]) -> float | None:
-    """Return the Unix time at which the amount `needed` is free, or None; `ends` are (Unix time, freed amount)."""
+    """Return the Unix time at which the amount `needed` is free, None if never; `ends` are (Unix time, amount)."""
     freed = 0
     for moment, amount in sorted(ends):
         freed += amount

@@ -32,8 +32,8 @@ def status_intents(
 ) -> tuple[Apply, ...]:
     """Return the writes of quotas whose figures changed.
 
-    `over` and `borrows` are the Unix times, by quota, since which it exceeds its runtime or borrows. A quota whose
-    profile is unreadable keeps its last total, without which it would leave its tree.
+    `over` and `borrows` are the Unix times, by quota, since which its use exceeds its runtime, or its guarantee. A
+    quota whose profile is unreadable keeps its last total, because a quota without a total would leave its tree.
     """
     profiles = {profile.quota: profile for profile in view.profiles}
     unread = {place for place, _ in view.unreadable}

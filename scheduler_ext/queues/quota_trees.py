@@ -51,7 +51,7 @@ class QuotaForest:
 
 
 def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
-    """Return the usable quotas with their ancestors, and the problems of the others; trees are not built yet."""
+    """Return a forest without its trees: the usable quotas' ancestors, and the problems of the other quotas."""
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
     tree = QuotaTree(quotas)
     ancestors: dict[str, tuple[str, ...]] = {}

@@ -35,7 +35,7 @@ def let_go_by_quota(view: QueueView, quotas: Collection[str]) -> dict[str, list[
 def victims(
     view: QueueView, pods: Collection[QueuePod], over: Amounts, below: int | None = None
 ) -> tuple[list[Pods], dict[str, int]]:
-    """Return the pods and gangs to evict, least important first, and the amounts still in excess after that.
+    """Return the pods and gangs to evict until `over` is free, least important first, and the amounts still lacking.
 
     `pods` are all admitted pods of the quota; those that are ending count as gone, unless they have exceeded their
     grace period. With `below`, only units all of whose pods have a lower priority are evicted.
@@ -144,9 +144,9 @@ def revocation(
 
 
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:
-    """Yield the evictions for waiting units; none while `queues.preempt` is off, or if the quota is over its limit.
+    """Yield the evictions for waiting pods and gangs; none while `queues.preempt` is off.
 
-    A quota over its limit evicts by `revocation`, except for use that no gate admitted.
+    None for a quota over its limit either: `revocation` evicts its pods, except for use that no gate admitted.
     """
     if not settings.preempt:
         return

@@ -181,7 +181,7 @@ def runtime_quota(
 ) -> RuntimeQuota:
     """Return the runtime of every quota, given the tree's `total` and its pods' `requests`, quotas x resources.
 
-    `guarantee` is what a quota gets before others even beyond its min. `settled` is an earlier runtime that each quota
+    `guarantee` is what a quota gets first even if it exceeds its min. `settled` is an earlier runtime that each quota
     keeps, whatever its min, and to which the rest is added. With `scaling`, min shrinks with the total.
     """
     pool = exact([[max(0, total.get(r, 0)) for r in layout.resources]], len(layout.resources))

@@ -105,12 +105,12 @@ class QueueView:
     API server has no such kind). `reservations` are those for gangs and those of plans. The last run computed
     `over_since` and `borrows_since`, the times since which a quota's use exceeds its runtime or its min, by quota.
     `attempts` has, by the gang group's key, the number of failed attempts and the time before which the group is not
-    retried. `released` are UIDs of pods whose quota gate was removed but that the mirror still shows with it; they
-    count as admitted. `evicted` are UIDs of pods that were, or may have been, evicted and that the mirror does not show
-    as ending yet. `evictions_refused` has, by UID, the time before which an eviction is not retried. `ended_members` is
-    the number of ended pods of PodGroups by (gang's key, phase, owner's UID). `runs` has, by quota, the run times of
-    ended pods in seconds, ascending; None if they are not needed. `unreadable` are (object, reason) of objects that are
-    left out. `unmade` has, by an object's address, the reason why it could not be created.
+    retried. `released` are UIDs of pods whose quota gate was removed but that are still seen with it; they count as
+    admitted. `evicted` are UIDs of pods that were, or may have been, evicted and are not seen as ending yet.
+    `evictions_refused` has, by UID, the time before which an eviction is not retried. `ended_members` is the number of
+    ended pods of PodGroups by (gang's key, phase, owner's UID). `runs` has, by quota, the run times of ended pods in
+    seconds, ascending; None if they are not needed. `unreadable` are (object, reason) of objects that are left out.
+    `unmade` has, by an object's address, the reason why it could not be created.
     """
 
     now_seconds: float

@@ -87,7 +87,7 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Request to change the terms of a plan that still has `generation`; for an approved plan, only approvers may."""
+    """Request to change the terms of a plan that still has `generation`; only approvers may edit an approved plan."""
 
     plan: PlanRef
     terms: PlanTerms

@@ -37,7 +37,7 @@ LONGEST_SECONDS: Final = 5.0
 """Longest time between two runs if nothing happens, after which a lost node is noticed."""
 SHORTEST_SECONDS: Final = 0.005
 CLASS_SECONDS: Final = 1.0
-"""The API server refuses pods of a class that it does not know yet, and a refusal would make the controller pause."""
+"""Time before pods use a new PriorityClass, which the API server must know: a refusal would pause the controller."""
 STALE_SECONDS: Final = 300.0
 """A list of nodes older than this does not show which nodes are gone."""
 
@@ -165,7 +165,7 @@ class ReservationController(Feature):
 
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
-    """Return the SwapGuard, the record of hand-overs; ValueError if unreadable: a guess could assign capacity twice."""
+    """Return the SwapGuard, the record of hand-overs; ValueError if unreadable: a guess might assign capacity twice."""
     if ("", SWAP_GUARD) in mirror.refusals:
         raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refusals['', SWAP_GUARD]}")
     guard = mirror.snapshot().get(("", SWAP_GUARD))
@@ -176,7 +176,7 @@ CHECK_SECONDS: Final = 30.0
 
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the writes that stop gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
+    """Return the writes that end gating and remove the gates of waiting pods; works without the SwapGuard CRD too."""
     pending = mirrors["pending-pods"].snapshot().values()
     return withdraw_reservation_promise(guard_of(mirrors["swapguards"]), pending, now_seconds)
 
@@ -222,7 +222,7 @@ class ReservationMetrics:
         self._shown: set[str] = set()
 
     def show(self, view: ReservationView, plan: ReservationWrites) -> None:
-        """Set the metrics to the latest decision."""
+        """Set the metrics to the state that the controller read and to its decision."""
         for _, outcome in plan.outcomes:
             self._swaps.labels(outcome).inc()
         elapsed = view.now_seconds - self._last if self._last else 0.0

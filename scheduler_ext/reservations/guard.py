@@ -156,7 +156,7 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
 
 
 LONGEST_PROMISE_SECONDS: Final = 1800.0
-"""The admission policy allows no longer hand-over, and a manager promises less, so a later time is no promise."""
+"""Longest valid promise, as in the admission policy; managers promise less, so that a later time is ignored."""
 
 
 def is_promised(until_seconds: float, now_seconds: float) -> bool:

@@ -175,7 +175,7 @@ def impossible(reservation: Reservation) -> str:
 
 
 def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
-    """Return the template's required node affinity, limited to `node` or without `avoid`; {} if nothing is required."""
+    """Return the template's required node affinity, limited to `node` or to nodes outside of `avoid`; {} if none."""
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED_TERMS) or {}
     terms = [dict(term) for term in required.get("nodeSelectorTerms") or ()]
     if not node and not avoid:

@@ -131,7 +131,7 @@ def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
 def queue_refusals(
     client: KubeClient, settings: SettingSections, pod: Mapping[str, Any], nodes: int
 ) -> list[RuleRefusal]:
-    """Return a refusal of all nodes for each of cotenant's scheduling gates on the pod, as `explain queue` words it."""
+    """Return one refusal, of all nodes, for each of the pod's gates of cotenant, in the words of `explain queue`."""
     from cotenant.base.errors import ClusterError
     from cotenant.scheduler_ext.extender.why import RuleRefusal
     from cotenant.scheduler_ext.queues.commands.live_queues import read_report, unserved_gates

@@ -18,7 +18,7 @@ UNKNOWN: Final = HIGHEST / 2
 
 
 def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettings) -> Floats:
-    """Return each node's weighted mean of four scores, (n,); `load` is LoadAware's score, `peaks` the p95, (2, n)."""
+    """Return each node's weighted mean of four scores, (n,); `load` is LoadAware's, `peaks` forecast p95s, (2, n)."""
     views = {
         "load": (settings.load, load),
         "peak": (settings.peak, free_share_at_peak(columns, peaks)),

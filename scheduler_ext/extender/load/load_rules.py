@@ -21,7 +21,7 @@ Part = Rows | slice
 
 
 class PodKind(NamedTuple):
-    """The data of a pod that load rules read; `first` and `last` are the forecast's half hours within its run time."""
+    """A pod as load rules read it; its run time covers the forecast's half hours from `first` to `last`."""
 
     daemon: bool
     prod: bool
@@ -69,7 +69,7 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> s
 def points(snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> Floats:
     """Return a score of 0 to 100 for each of these nodes, (n,), higher is better: Koordinator's LoadAware score.
 
-    For pods on reclaimed capacity, that score is one of the four that `balance.points` weighs.
+    For a pod on reclaimed capacity it is the mean that `balance.points` computes of that score and three others.
     """
     columns = snapshot.columns[:, part]
     load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)

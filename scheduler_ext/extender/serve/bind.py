@@ -75,10 +75,7 @@ class Binder:
 
 
 def binding_creation(args: BindArgs, annotations: Mapping[str, str] | None = None) -> Create:
-    """Return the Binding to create; its uid makes the API server refuse it for a newer pod of the same name. Pure.
-
-    The API server copies `annotations` to the pod.
-    """
+    """Return the Binding, with annotations for the pod; its uid makes it fail for a newer pod of that name. Pure."""
     target = {"apiVersion": "v1", "kind": "Node", "name": args.node}
     metadata: dict[str, Any] = {
         "name": args.name,

@@ -51,9 +51,9 @@ def configuration(
 def extenders(reach: Reach, settings: ExtenderSettings, *, managed_only: bool = False) -> list[dict[str, Any]]:
     """Return two entries of `extenders`: one with the rules, which the scheduler may ignore, and one that binds.
 
-    They are separate because `ignorable` applies to a whole entry: scheduling continues without the rules, but an
-    unanswered bind has failed. Timeouts differ too: a frozen process or a slow network costs every pod the whole
-    timeout of the rules, and an aborted bind has to be done again.
+    They are separate because `ignorable` applies to a whole entry: scheduling may go on without the rules, but not
+    without a bind. The rules' timeout is short, because a frozen process or a slow network costs every pod all of it;
+    bind's is longer, because an aborted bind has to be done again.
 
     With `managed_only`, one entry has all verbs, only for pods that request a resource that cotenant assigns: a
     resource may be in one entry only, and these pods cannot be bound without cotenant anyway. Other pods cost the

@@ -124,7 +124,7 @@ def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, place
 
 
 def failed_filter(why: str) -> bytes:
-    """Return an answer of filter that the scheduler treats as a failure: skipped if ignorable, else tried again."""
+    """Return an answer of filter that means failure: the scheduler skips an ignorable extender, else tries again."""
     return msgspec.json.encode(
         {"Nodes": None, "NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": why}
     )

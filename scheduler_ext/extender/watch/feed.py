@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SnapshotFeed:
-    """The newest snapshot, and each pod's contribution to it."""
+    """The newest snapshot, and what each pod contributes to its node's numbers there."""
 
     def __init__(self) -> None:
         """Start without any node; the first frame adds them."""
@@ -41,10 +41,7 @@ class SnapshotFeed:
         self.frames = 0
 
     def take(self, frame: Frame) -> None:
-        """Apply a frame: replace the snapshot, and update the pods' contributions (by uid).
-
-        Only the feed's thread calls this; readers read `snapshot` by reference and need no lock.
-        """
+        """Replace the snapshot by a frame's and update contributions by pod uid; only the feed's thread calls this."""
         if frame.fresh:
             self.shares.clear()
         for uid in frame.gone or ():

@@ -137,7 +137,7 @@ class NodeTable:
         self._hardware.add(node)
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
-        """Replace `guards`: by node with a hand-over of reserved capacity, the pods that may be bound to it now."""
+        """Replace `guards`: for each node that hands over reserved capacity now, the pods that may be bound to it."""
         self.guards = {node: list(pods) for node, pods in guards.items()}
         self._other_guards = True
 
@@ -147,7 +147,7 @@ class NodeTable:
         self._reservations.add(name)
 
     def put_document(self, collection: str, name: str, body: Mapping[str, Any] | None) -> None:
-        """Store a node's new or changed object of a hardware collection, or remove it (None)."""
+        """Store a node's new or changed object of a hardware collection (such as Device), or remove it (None)."""
         _put(self.documents[collection], name, body)
         self._documents.add((collection, name))
 

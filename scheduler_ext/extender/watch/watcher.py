@@ -71,7 +71,7 @@ OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"  # field selector: ResourceSli
 
 
 class WatchedKind(NamedTuple):
-    """A watched collection: the type of its objects, the function that reduces each to needed data, and selectors."""
+    """A watched collection: the type of its objects, the function that reduces each to the data used, and selectors."""
 
     wire: Any
     project: Callable[[Any], Any]
@@ -240,10 +240,7 @@ def watch(
 
 
 def main() -> int:
-    """Run the watcher process: WatcherConfig as one line of JSON on stdin, frames on stdout.
-
-    Each frame is its length (4 bytes, big-endian) and the encoded body.
-    """
+    """Run the watcher process: WatcherConfig as one line of JSON on stdin, frames on stdout."""
     follow_parent()
     job = job_from(sys.stdin.buffer, WatcherConfig, one_line=True)
     configure_logging(job.telemetry)

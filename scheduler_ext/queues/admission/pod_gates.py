@@ -97,8 +97,8 @@ def add_queue_gates(
 def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaProfile], namespace: str) -> Json:
     """Return a new pod that requires the nodes of its quota's tree, as Koordinator's webhook does.
 
-    A pod is unchanged if it requires these nodes already, or if it may not be gated, as a DaemonSet's pod, which is
-    bound to its node.
+    A pod stays as it is if it requires these nodes already, or may not be gated, such as a DaemonSet's, which is bound
+    to its node.
     """
     quota = _quota(quotas, namespace, pod["metadata"].get("labels") or {})
     profile = None

@@ -126,7 +126,7 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
-    """Return why a quota may not be deleted; empty if the tree's quota of this name is in another namespace.
+    """Return why a quota may not be deleted; empty if the quota of its name in `tree` is in another namespace.
 
     `pods` is the number of pods that have not ended and use the quota of that name.
     """

@@ -28,13 +28,13 @@ NO_QUOTAS: Final = (
 
 @dataclass(frozen=True)
 class LiveQueues:
-    """The queues as read once: view, report, the requested pod as JSON, and its gates that no manager removes now."""
+    """The queues as read once: view, report, the requested pod as JSON, and cotenant's gates that nobody removes."""
 
     view: QueueView
     report: QueueReport
     pod: Mapping[str, Any] = field(default_factory=dict)
     unserved: frozenset[str] = frozenset()
-    """Gates of ours that no manager promises to lift."""
+    """cotenant's scheduling gates that no manager promises to remove now."""
 
     @property
     def unserved_gates_of_pod(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def open_queues(
 
 
 def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
-    """Return cotenant's gates that no manager promises to remove now; empty if reading that is forbidden."""
+    """Return cotenant's gates that no manager promises to remove now; empty if the promise cannot be read."""
     from cotenant.base.errors import ClusterAbsent, ClusterError
     from cotenant.scheduler_ext.reservations.guard import ADDRESS, is_promised, served_until
 
@@ -132,7 +132,7 @@ def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
 
 
 def read_report(client: KubeClient, settings: SettingSections, now_seconds: float) -> tuple[QueueView, QueueReport]:
-    """Return the queue view and its report; ClusterForbidden names a missing right."""
+    """Return the queue view and its report; raise ClusterForbidden, which names the right, if one is missing."""
     from cotenant.scheduler_ext.queues.quota_report import queue_report
     from cotenant.scheduler_ext.queues.service.queue_view import read_view
 

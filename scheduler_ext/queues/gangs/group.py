@@ -179,7 +179,7 @@ class GangGroup:
 
     @property
     def since_seconds(self) -> float:
-        """Unix time since which the group waits: creation of the last needed member, or of the first if incomplete."""
+        """Unix time since which the group waits: its last needed member's creation; if one is missing, the first's."""
         complete = len(self.chosen) == self.needed > 0
         moments = [pod.created_seconds for pod in (self.chosen if complete else self.pods)]
         if not moments:
@@ -202,7 +202,7 @@ class GangGroup:
 
 
 def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservation, ...]]:
-    """Return all gang groups by key, and the Reservations of deleted members, which are not needed any more."""
+    """Return all gang groups, and the Reservations of deleted members, which are not needed any more."""
     pods: dict[str, list[QueuePod]] = {}
     for pod in view.pods:
         if pod.gang and not pod.deleting and not pod.placeholder:
@@ -255,7 +255,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
-    """Return whether Kubernetes' scheduler places the gang: settings, API server and the gang's fields allow it."""
+    """Return whether Kubernetes' scheduler places the gang; settings, API server and the gang must all allow it."""
     if settings.gangs_by == "own" or view.native_groups is None or inexpressible_fields(members.gang):
         return False
     placed_by_us = members.native is not None and not members.native.min_count
@@ -264,7 +264,7 @@ def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSett
 
 
 def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
-    """Yield creations of missing Kubernetes PodGroups that pods name; gangs that Kubernetes places must be complete."""
+    """Yield creations of missing Kubernetes PodGroups that pods name; one that places a gang, once that is complete."""
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):
@@ -285,7 +285,7 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
-    """Return which of "kubernetes" and "cotenant" places the gang, and if useful why Kubernetes does not."""
+    """Return which of "kubernetes" and "cotenant" places the gang, and what keeps Kubernetes from it if known."""
     if members.native is not None and members.native.min_count:
         return "kubernetes"
     if settings.gangs_by == "own" or view.native_groups is None:

@@ -39,10 +39,9 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
 
 
 def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Iterable[str] = ()) -> dict[str, str]:
-    """Return, by scheduling gate of cotenant, why a pod still has the gate.
+    """Return, by scheduling gate of cotenant, why a pod still has the gate; `meta` is the pod's metadata.
 
-    `meta` is the pod's metadata. `unserved` are gates that no manager promises to remove; their reasons are reported
-    too.
+    `unserved` are gates that no manager promises to remove, which then is the reason.
     """
     if meta.get("deletionTimestamp"):
         finalizers = ", ".join(map(str, meta.get("finalizers") or ()))

@@ -58,7 +58,7 @@ class GangMode(StrEnum):
 
 
 class MatchPolicy(StrEnum):
-    """The members that count towards a gang's minimum. Once-satisfied: after it was placed once, no member waits."""
+    """The members that count towards a gang's minimum; once-satisfied: once the minimum was placed, no member waits."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"

@@ -141,7 +141,7 @@ def quota_totals(table: Table) -> str:
 
 
 def waiting_totals(table: Table) -> str:
-    """Return the numbers of waiting pods, quotas and gangs; no amounts, since each pod of a gang shows the gang's."""
+    """Return the numbers of waiting pods, quotas and gangs; no amounts, because each pod of a gang shows the gang's."""
     rows = list(table.rows())
     groups = (({row[name] for row in rows} - {""}, name) for name in ("quota", "gang"))
     parts = [counted(len(group), name) for group, name in groups if group]

@@ -68,7 +68,7 @@ def _unmade(client: KubeClient) -> dict[str, str]:
 def read_view(
     client: KubeClient, settings: SettingSections, now_seconds: float, use: Callable[[QueueView], ResultT]
 ) -> ResultT:
-    """Read the cluster and return the result of `use`; raise ClusterForbidden with the missing right.
+    """Read the cluster, return what `use` makes of the view; raise ClusterForbidden, which names a missing right.
 
     Kinds that are not installed count as empty. If reading a collection outside NEEDED is forbidden, or a few objects
     are invalid, the view says so and leaves them out.

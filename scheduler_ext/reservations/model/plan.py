@@ -30,7 +30,7 @@ PLAN_LABEL: Final = "cotenant.dev/plan"
 FLOOR_ANNOTATION: Final = "cotenant.dev/plan-floor"
 """Annotation of a HorizontalPodAutoscaler whose minReplicas a plan raised: the plan, the former value, the new one."""
 LENT_FLOOR_ANNOTATION: Final = "cotenant.dev/lent-floor"
-"""Annotation of one whose minReplicas the autopilot raised for a peak, with the same content."""
+"""Annotation of a HorizontalPodAutoscaler whose minReplicas the autopilot raised for a peak; same content."""
 FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
 """A plan raises minReplicas beyond the autopilot's value, never the other way round."""
 

@@ -155,7 +155,7 @@ class PlanHistoryEntry:
 class PlanService(Protocol):
     """Thread-safe operations on plans. Methods raise NotAllowed, or CotenantError if the cluster cannot answer.
 
-    A `request` is one of `reservations.acts`, which also has the right that the request requires.
+    A `request` is an object of a class in `reservations.acts`, which also declares the right that each class requires.
     """
 
     def do(self, who: Person, request: Any) -> Plan:
@@ -164,8 +164,8 @@ class PlanService(Protocol):
     def lines_of(self, who: Person, request: Any) -> Sequence[FieldMove]:
         """Return every field that a request would write to the cluster.
 
-        The API server checks the write as a dry run with the person's rights. The errors are those of `do`, except that
-        an approval needs no generation. The time of a decision is shown as `AT_THAT_MOMENT`.
+        The API server checks the write as a dry run with the person's rights. Raises the errors of `do`, but an
+        approval needs no generation here. The time of a decision is shown as `AT_THAT_MOMENT`.
         """
 
     def plans(self, who: Person) -> PlanListing:

@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way in which owner pods get capacity: a gate pins them to its node, or they preempt as a last resort."""
+    """The way in which owner pods get reserved capacity: a gate keeps them for its node, or they preempt other pods."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"

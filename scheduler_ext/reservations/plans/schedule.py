@@ -140,7 +140,8 @@ def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> boo
     """Return whether a decision applies to the present occurrence.
 
     An approval of one occurrence ends with its score. A rejected occurrence gets no score: the rejection applies up to
-    the schedule's first window that was not over when it was made, and for a forecast plan to windows of the next day.
+    the schedule's first window that was not over when the plan was rejected; for a forecast plan, to windows of the
+    next day.
     """
     if approval.scope is DecisionScope.SERIES:
         return True
