@@ -47,7 +47,7 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
 
 
 def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace: str) -> list[str]:
-    """Set the pod's amounts to those in its workload's annotation and return warnings; the given pod is changed."""
+    """Set the requests and limits in the given pod to those in its workload's annotation, and return warnings."""
     owner = owner_of(pod, namespace) if noted else None
     note = noted.get(owner[0]) if owner else None
     if owner is None or note is None or (owner[1] and note.uid != owner[1]):

@@ -76,7 +76,7 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
 
 
 def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> list[Create]:
-    """Return the missing Kubernetes PodGroups of pods that lose their gang's gate; a pod without its group would wait.
+    """Return the creations of missing Kubernetes PodGroups, without which pods would wait even with no gate left.
 
     Each created group lets its pods be scheduled one by one; a group that already exists is not changed. Pure.
     """

@@ -76,7 +76,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """An admission request without its pod: `now_seconds` is Unix time, `uid` seeds draws, `key` signs our records."""
+    """An admission request without its pod. `uid` seeds `Profile.drawn`; `key` signs each `ProfileRecord` on a pod."""
 
     operation: str
     namespace: str
@@ -112,7 +112,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Return the pod with all matching profiles applied; the given pod's metadata and spec must be objects."""
+    """Return the pod with all matching profiles applied. The caller has checked that metadata and spec are objects."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
@@ -243,7 +243,7 @@ _ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
 
 
 def with_bind_request(pod: dict[str, Any], namespace: str) -> list[str]:
-    """Request the extended resource BIND_RESOURCE for a pod that an allocator handles, and return warnings.
+    """Request the extended resource BIND_RESOURCE for a pod that gets CPUs or devices of its own, and return warnings.
 
     The pod stays as it is if it requests the resource already, or requests shares of devices, which the extender binds.
     """

@@ -69,8 +69,8 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
     """Return the forbidden changes of a pod's class, quota, gang and capacity by an update.
 
-    These are changes of fixed labels and annotations, and of the keys in MARKS unless `gives` says that the writer may
-    assign capacity (`may_give`). If there are none, a change of the priority class is forbidden too.
+    Fixed labels and annotations and those of the gang may not change, nor what controllers and schedulers assigned
+    (MARKS) unless the writer may assign it (`gives`). If none changed, the priority class may not change either.
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):

@@ -41,7 +41,7 @@ class Profile:
     """A parsed and valid profile, applied to `percent` % of the matching pods; a selector of None matches all.
 
     If `skips_resources` (annotation `config.koordinator.sh/skip-update-resources`, any value), its pods keep cpu and
-    memory under their own names. If `requests_bind`, pods that an allocator handles also request one BIND_RESOURCE.
+    memory under their own names. If `requests_bind`, pods with CPUs or devices of their own also request BIND_RESOURCE.
     """
 
     name: str
@@ -125,8 +125,8 @@ def apply_to(
     """Return the pod with the profile applied; raise UsageError if its PriorityClass or patch cannot be used.
 
     A label or annotation whose value the API server would refuse keeps its old value, with a warning. `again` means
-    that the profile was applied in an earlier call of this request, so that a label that ends with its suffix already
-    has it. The given pod is not changed.
+    that the profile was applied in an earlier call of this request: its suffixes are then appended only to labels that
+    do not end with them. The given pod is not changed.
     """
     changed = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
     metadata, spec = changed["metadata"], changed["spec"]

@@ -115,7 +115,7 @@ class ReviewContext:
     now_seconds: float = 0.0
     translate_overhead: bool = False
     record_key: bytes = b""
-    """Key that signs our records on pods."""
+    """Key that signs each `ProfileRecord` on a pod."""
     pods_of_quota: Callable[[str], int] = lambda _name: 0
     config_place: tuple[str, str] = ("", "")
     """Namespace and name of the one ConfigMap that is validated."""

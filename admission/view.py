@@ -20,12 +20,12 @@ Labels = Mapping[str, str]
 class ClusterView:
     """Profiles in name order, namespace labels, priority classes, the quota tree, and reserved capacity on offer.
 
-    `annotated`: amounts that workloads' annotations give to new pods, by kind, namespace and name. `synced`: every
-    mirror has been complete once; before that nothing is mutated. `quotas_synced`: the quota tree is complete, so that
-    quotas can be validated. `queues_served_until_seconds`: Unix time until which the manager promises to release pods
-    that wait for quota or gang. `demands`: what LimitRanges and ResourceQuotas require in cpu and memory, by namespace;
-    empty if they are not read. `quota_profiles`: the nodes of each quota tree. `natives`: set if Kubernetes' own gang
-    scheduling places gangs and the server offers it.
+    `annotated`: amounts that workloads' annotations give to new pods, by kind, namespace and name. `synced`: all
+    watched objects have been read once; before that nothing is mutated. `quotas_synced`: the quota tree is complete, so
+    that quotas can be validated. `queues_served_until_seconds`: Unix time until which the manager promises to release
+    pods that wait for quota or gang. `demands`: what LimitRanges and ResourceQuotas require in cpu and memory, by
+    namespace; empty if they are not read. `quota_profiles`: the nodes of each quota tree. `natives`: set if Kubernetes'
+    own gang scheduling places gangs and the server offers it.
     """
 
     profiles: tuple[Profile, ...] = ()

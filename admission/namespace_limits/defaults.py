@@ -79,7 +79,7 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
 
 
 def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
-    """Return the band (batch before mid) whose resources the containers name, or None; `without` does not count."""
+    """Return the band (batch before mid) whose resources the containers name, ignoring `without`; None without one."""
     names = {
         name
         for group, container in _containers_by_group(pod)
@@ -91,14 +91,14 @@ def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band 
 
 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
-    """Remove from the pod (which is changed) the amounts that LimitRanges gave it and that its author did not write.
+    """Remove from the given pod the amounts that LimitRanges gave it and that its author did not write.
 
-    `defaults` are those of all LimitRanges of the pod's namespace. If `profiled`, the pod has its final class: given
-    batch or mid amounts are removed unless they are of this class or of the class whose resources the author named, and
-    also where the author named the plain resource. If the pod still names batch or mid resources, given cpu or memory
-    is removed where the container also names the class's resource. Otherwise it becomes the class's resource, so that
-    the namespace's default still applies; or it is kept, if the author wrote its other side (request or limit) or if it
-    cannot be parsed.
+    `defaults` are those of all LimitRanges of the pod's namespace. If `profiled`, the pod has its final class: a given
+    batch or mid amount is then kept only if it belongs to this class or to the band whose resources the author named,
+    and if the author wrote no cpu or memory amount in its place. If the pod still names batch or mid resources, a given
+    amount of cpu or memory is removed where the container also names that resource as batch or mid. Otherwise it is
+    kept if the author wrote its other side (request or limit) or if it cannot be parsed, else renamed to the band's
+    resource, so that the namespace's default still applies.
     """
     given_entries = given_by_limit_ranges(pod, defaults)
     if not given_entries:

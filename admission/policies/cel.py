@@ -25,7 +25,7 @@ def text(value: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return a JSON value as a CEL expression; members of lists and objects become dyn(), as their types may differ."""
+    """Return a JSON value as a CEL expression; members of lists and objects become dyn(), so that types may differ."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -91,7 +91,7 @@ class KeyTexts:
                 self.texts.pop(key, None)
 
     def leave_refused(self) -> None:
-        """Drop constants that the API server would refuse: their keys keep their values, as under the webhook."""
+        """Drop constants that the API server would refuse, as the webhook does: these keys keep the pod's values."""
         for key, value in list(self.texts.items()):
             if value.constant is not None and why_refused(self.name, key, value.constant):
                 del self.texts[key]

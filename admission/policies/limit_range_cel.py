@@ -40,10 +40,10 @@ _DEFAULTS: Final = {"requests": "defaultRequest", "limits": "default"}
 
 
 def variables(pending: Iterable[str]) -> list[dict[str, str]]:
-    """Return CEL variables: the pod's class and containers, the LimitRange's defaults, and whether the note is foreign.
+    """Return CEL variables: the pod's class and containers, the LimitRange's defaults, and whether its note is foreign.
 
-    The LimitRanger's note is foreign if it names an amount that this LimitRange does not set. `pending` has the CEL
-    conditions under which a profile is about to set the pod's class.
+    The note, which the LimitRanger writes to a pod, is foreign if it names an amount that this LimitRange does not set.
+    `pending` has the CEL conditions under which a profile is about to set the pod's class.
     """
     item = 'params.spec.limits.filter(l, l.type == "Container")'
     about = any_of(pending) or "false"
@@ -91,7 +91,7 @@ def _given_condition(group: str, side: str) -> str:
 def without_given() -> str:
     """Return the patch in CEL that removes the amounts that the LimitRange gave a pod and its author did not write.
 
-    For each group (containers, initContainers) and side (requests, limits) it is a list of operations, one a container.
+    For each group (containers, initContainers) and side (requests, limits) it lists one operation for each container.
     """
     # Of another band, where no profile is about to give the pod a class
     others = {band: f"(variables.band != {text(band)} && !variables.pending)" for band in BANDS_IN_ORDER}

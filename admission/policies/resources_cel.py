@@ -81,8 +81,8 @@ def translation(conditions: Iterable[str]) -> str:
 
     For each group (containers, initContainers) and side (requests, limits) it is a list of operations, one for each
     container that names cpu or memory. Each operation replaces the whole side, with cpu (in whole millicores) and
-    memory under the band's names and all else unchanged; a resource that the container also names under the band's name
-    is kept, but an amount that a LimitRange gave under that name is replaced by the author's.
+    memory under the band's names and all else unchanged. If the container already has an amount under the band's name,
+    the author's cpu or memory amount replaces it if a LimitRange gave it, and otherwise keeps its plain name.
     """
     values = {"cpu": MILLICORES, "memory": "string(v)"}
     # The container names the class's resource beside the plain one, which then stays as it is
@@ -181,7 +181,7 @@ def variable(name: str, expression: str) -> dict[str, str]:
 
 
 def note_variables() -> list[dict[str, str]]:
-    """Return CEL variables: the LimitRangers' notes on the pod, and by container the resource names in these notes."""
+    """Return CEL variables: the LimitRanger's notes on the pod, and by container the resource names in these notes."""
     noted, prefix = f"variables.annotations[{_ANNOTATION}]", text(LIMIT_RANGER_PREFIX)
     notes = f'{noted}.startsWith({prefix}) ? {noted}.replace({prefix}, "", 1).split("; ") : []'
     return [
@@ -191,7 +191,7 @@ def note_variables() -> list[dict[str, str]]:
 
 
 def noted_list(group: str, side: str) -> str:
-    """Return the name of the CEL variable with the noted requests or limits (`side`) of a container group."""
+    """Return the name of the CEL variable with a group's requests or limits (`side`) in the LimitRanger's notes."""
     return f"{group}Noted{side.title()}"
 
 
@@ -202,7 +202,7 @@ def names_list(group: str, side: str, condition: Callable[[str, str], str]) -> s
 
 
 def noted_condition(group: str, side: str) -> str:
-    """Return the CEL condition that the LimitRangers noted the request or limit (`side`) `n` of container `c`."""
+    """Return the CEL condition that the LimitRanger's notes name the request or limit (`side`) `n` of container `c`."""
     marker = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
     names_match = f'g.split({marker})[0].split(", ").exists(m, m == n)'
     return f"variables.notes.exists(g, g.endsWith({marker} + c.name) && {names_match})"

@@ -178,7 +178,7 @@ def _class_amounts(pod: Json) -> Iterator[tuple[str, str, Any]]:
 
 
 def small_amounts(pod: Json) -> Iterator[str]:
-    """Yield a warning for each batch or mid amount below a tenth of a core or a page: its unit may be wrong."""
+    """Yield a warning for each batch or mid amount of less than 0.1 cores or a memory page: its unit may be wrong."""
     for where, name, value in _class_amounts(pod):
         with suppress(CotenantError):
             number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")

@@ -105,7 +105,7 @@ FIELDS: Final[Mapping[str, Collection[str]]] = {
         *("requiredTopologyScope", "exclusivePolicy"),
     ),
 }
-"""Annotation -> the fields of its JSON object; of the hint, of each object in it."""
+"""Annotation -> the fields of its JSON object; for the device hint, those of each object in that object."""
 _KNOWN: Final = LABEL_NAMES | ANNOTATION_NAMES | ELSEWHERE
 _NO_ANNOTATION: Final = LABEL_NAMES - ANNOTATION_NAMES
 _NO_LABEL: Final = ANNOTATION_NAMES - LABEL_NAMES

@@ -111,7 +111,7 @@ class WebhookApp:
             self._counts.reviews.labels(path, "bad-request").inc()
 
     def shown(self, expires_at: float, record_key: bytes = b"") -> None:
-        """Record the Unix time at which the served certificate expires; `record_key` signs the records on pods."""
+        """Record when the served certificate expires (Unix time), and the key that signs each `ProfileRecord`."""
         self._counts.expires.set(expires_at)
         self._record_key = record_key
 

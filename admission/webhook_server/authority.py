@@ -62,7 +62,7 @@ class CertificatePolicy:
 def renew_material(
     stored: Material | None, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None = None
 ) -> Material:
-    """Return the certificates to store at this Unix time; the same object if no renewal is due.
+    """Return the certificates to store at this Unix time; `stored` itself if no renewal is due.
 
     `trusted` is the bundle that clients have now, None if unknown; the next authority signs nothing before it is in
     that bundle.

@@ -93,7 +93,7 @@ def free_beside_daemons(cluster: CompiledCluster) -> Ints:
 
 
 def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Return (mask index, class index, number of pods) of each group of pods with equal allowed nodes and requests."""
+    """Group pods with equal allowed nodes and requests: (index of nodes' mask, index of a class, number of pods)."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod in pods:
         number = int(cluster.class_of[pod])

@@ -74,10 +74,10 @@ class AffinityCheck:
 class PodClass:
     """A class of pods with equal requests and equal scheduling rules.
 
-    `columns` and `amounts` are the requested resources, `shape` an index for both; `scored` are the amounts of SCORED.
-    `mask` is the index of the mask of usable nodes. `refusals` maps the text of a rule about nodes to the nodes that it
-    refuses. `counters` are the indices of the counters that count such a pod, `avoided` those of domain counts that
-    must be 0 on its node.
+    `amounts` are its requests of the resources with the indices `columns`; classes with equal requests have the same
+    `shape`. `scored` are its requests of CPU and memory. `mask` is the index of the mask of usable nodes. `refusals`
+    maps the text of a rule about nodes to the nodes that it refuses. `counters` are the indices of the counters that
+    count such a pod, `avoided` those of domain counts that must be 0 on its node.
     """
 
     example: SizedPod
@@ -216,7 +216,7 @@ def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
 
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
-    """Return whether a counter counts the pod, by its namespaces and selector."""
+    """Return whether a counter counts the pod, by its namespaces, its selector and `staying`."""
     inside = key.namespaces is None or pod.namespace in key.namespaces
     return inside and not (key.staying and pod.ending) and key.selector.matches(pod.labels)
 

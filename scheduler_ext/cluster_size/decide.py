@@ -51,7 +51,7 @@ NAMED_FAILURES: Final = 3
 MOST_PLACEMENTS: Final = 40_000  # placements after which no further nodes are tried beyond the first answer
 FIRST_GUESS: Final = 0.7  # share of the nodes that amounts alone would let go of; the longest run is first tried there
 RESOLUTION: Final = 0.01
-"""Share of the candidates to which the longest run is determined; the others are tried afterwards."""
+"""Share of the candidates by which the longest run found may be too short; the nodes left out are tried afterwards."""
 SEARCHED_FAILURES: Final = 40
 """Number of node failures, the fullest nodes first, that the search tries; the answer is checked with all."""
 MARGIN: Final = 0.02
@@ -394,10 +394,10 @@ def _answer(
 
 
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
-    """Return why the node stays: its first pod that fits on no other node after a trial, and how many nodes refuse it.
+    """Return why the node stays: its first pod that fits on no other node in a trial, with the refusals by rule.
 
     If all of the node's pods fit elsewhere, the reason is the first pod that finds no node when a further node fails.
-    `final` is the state after each trial, with the pods of the removable nodes placed.
+    `final` has the state after each trial, which placed the pods of the removable nodes on other nodes.
     """
     hardest, after = search.trials[0], None
     for trial, state in final:

@@ -54,7 +54,7 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
-    """Count the containers with a recommendation, those that are ready, and the steps of the cut with most steps."""
+    """Count the containers with a recommendation, those that are ready, and the most steps that a reduction takes."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)
@@ -83,7 +83,7 @@ def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecW
 
 
 def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
-    """Return the cluster with the pods' requests of a level; pods that no longer fit on their node have no node."""
+    """Return the cluster with its pods' requests at this level; pods that no longer fit on their node have no node."""
     if level is RequestLevel.NOW:
         return state
     pods = [replace(pod, requests=pod.later[level]) if level in pod.later else pod for pod in state.pods]
@@ -192,7 +192,7 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with unplaced pods added: as many as each workload ran more at the busiest moment than now.
+    """Return the cluster with added pods, without nodes: those that workloads had at the busiest moment and not now.
 
     These pods have the requests and rules of a running pod of the workload; if none runs, only their recorded requests.
     """

@@ -170,7 +170,7 @@ class PodOfNode:
 
 @dataclass(frozen=True, slots=True)
 class LeavingNode:
-    """A node that could be removed; `turn` is its place in the order, `filled` its share of CPU or memory requested."""
+    """A node that could be removed; `turn` is its place in the order, `filled` the requested share of its capacity."""
 
     name: str
     zone: str

@@ -167,7 +167,7 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 
 def batch_condition(sized: SizedLevel) -> str:
-    """Return a text with the removable nodes if batch pods run on lent capacity, and if they stay; "" if both agree."""
+    """Return as text the numbers of removable nodes with batch pods on lent capacity and in place; "" if equal."""
     if sized.size is None or sized.beside_batch is None:
         return ""
     size_text = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"
@@ -175,7 +175,7 @@ def batch_condition(sized: SizedLevel) -> str:
 
 
 def best_known(report: SizeReport) -> RequestLevel | None:
-    """Return the level to show first: after what is ready, else now; None if neither was computed."""
+    """Return the level to show first: READY if it was computed, else NOW; None if neither was."""
     return next((level for level in (RequestLevel.READY, RequestLevel.NOW) if report.at(level).size is not None), None)
 
 
@@ -321,7 +321,7 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 
 
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
-    """Return the four bills; right-sizing uses the requests of `level`, but for NOW those after what is ready."""
+    """Return the four bills; right-sizing applies the recommended requests of `level`, of READY if it is NOW."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
     return four_bills(report.at(RequestLevel.NOW), report.at(later))
 

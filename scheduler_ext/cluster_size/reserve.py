@@ -41,7 +41,7 @@ MOST_REPLACED: Final = 30_000  # placements after which no further trials are ma
 
 
 class UnplacedPod(NamedTuple):
-    """The first pod without a place after a failure (NAMESPACE/NAME, "" if none), and how many pods were placed."""
+    """The first pod without a place after nodes fail (NAMESPACE/NAME, "" if none), and how many pods were placed."""
 
     pod: str
     placements: int
@@ -54,7 +54,7 @@ def find_unplaced(
     exemptions: Exemptions = MappingProxyType({}),
     most_failures: int | None = None,
 ) -> UnplacedPod:
-    """Return the first pod that would find no place after a failure that the reserve covers.
+    """Return the first pod that would find no place after a failure of nodes or a zone that the reserve covers.
 
     `exemptions` are pods that do not count in certain failures (`find_exemptions`). `most_failures` is how many node
     failures to try, the fullest nodes first; None for all.
@@ -74,7 +74,7 @@ def find_unplaced(
 
 
 def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTrial) -> Exemptions:
-    """Return, by failure, the pods that find no place even if no node was removed, so that they do not count.
+    """Return, by failure, the pods that find no place even if no node was removed, and that therefore do not count.
 
     Such pods may need the failed nodes (for a volume or a label), or run on every node. A pod exempt in one zone's
     failure still counts when a node or another zone fails.
@@ -129,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials that place all `pods` of `cluster` (none has a node) anew; trials that fail with all nodes are dropped."""
+    """Trials that place all `pods`, which have no node in `cluster`; a trial that fails with all nodes is dropped."""
 
     cluster: CompiledCluster
     pods: Sequence[int]
@@ -142,7 +142,7 @@ class Turnover:
     def of(
         cls, cluster: CompiledCluster, waiting: Sequence[int], options: SizeOptions, exemptions: Exemptions
     ) -> Turnover:
-        """Return the trials that replace a cluster's pods; `waiting` are pods without a node that must get one too."""
+        """Return trials that place anew all pods that may leave their node, and the `waiting` pods, which have none."""
         nowhere = cluster.node_of.copy()
         for number, pod in enumerate(cluster.pods):
             if not pod.goes_with_node and not pod.stays:
@@ -151,7 +151,7 @@ class Turnover:
         return cls(move_pods(cluster, nowhere), [*replaced.tolist(), *waiting], options, exemptions)
 
     def holds(self, alive: Flags) -> bool:
-        """Return whether every trial places all pods on the `alive` nodes, and again after each failure of the reserve.
+        """Return whether all trials place all pods on `alive` nodes, also after each failure that the reserve covers.
 
         A trial that also fails on all nodes of the cluster does not count. A trial that fails only on the `alive` nodes
         is the first one that the next call makes, because it will probably fail again.

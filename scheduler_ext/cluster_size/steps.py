@@ -49,7 +49,7 @@ class StepPace:
 
 @dataclass(frozen=True, slots=True)
 class ProposedChanges:
-    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest request cut.
+    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest reduction.
 
     `stopped` are the containers with a recommendation that the guardrails do not allow now.
     """
@@ -75,7 +75,7 @@ class SizeStep:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The inputs of a plan of steps, beside the computed size: nodes, autoscalers, obstacles, settings."""
+    """The inputs of a plan of steps besides the computed size: nodes, autoscalers, obstacles, settings."""
 
     nodes: tuple[SizedNode, ...]
     autoscalers: NodeAutoscalers

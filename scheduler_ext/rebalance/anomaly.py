@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is z
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """The rule by which detectors change state: consecutive marks and a timeout; `cache_seconds` 0: kept forever."""
+    """Numbers of consecutive marks, and times, after which a detector changes state or is forgotten (0: never)."""
 
     abnormal_marks: int
     normal_marks: int
@@ -40,7 +40,7 @@ class AnomalyRule:
 
     @property
     def is_immediate(self) -> bool:
-        """True if every high node counts at once, without a detector: Koordinator's special case of one mark."""
+        """True if one mark suffices: every high node then counts as abnormal, without a detector, as in Koordinator."""
         return self.abnormal_marks == 1
 
 

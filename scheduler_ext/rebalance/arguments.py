@@ -55,7 +55,7 @@ class ResourceWeights(msgspec.Struct, frozen=True):
 
 
 class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """The condition, over several rounds, under which a high node is abnormal; a single round cannot apply it."""
+    """Numbers of consecutive rounds that make a node abnormal or normal, and the timeout of an abnormal state."""
 
     timeout: str = "1m"
     consecutive_abnormalities: Count = 5
@@ -288,7 +288,7 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Return LowNodeLoad's arguments in the settings' configuration, whose scalars are text; else the defaults."""
+    """Return LowNodeLoad's arguments in the settings' configuration, where scalars are text, or else the defaults."""
     if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
     return arguments_of(complete_configuration(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
@@ -297,7 +297,7 @@ def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
 def complete_configuration(
     document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]
 ) -> Any:
-    """Return the configuration with typed values; if it has no arguments of `plugins`, the first gets `defaults`."""
+    """Return the configuration with typed values; if it only configures `others`, `plugins[0]` gets `defaults`."""
     configuration = _configuration(_parse_scalars(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):
@@ -361,7 +361,7 @@ def migration_of(
 ) -> tuple[MigrationArgs, list[str]]:
     """Return the MigrationController's arguments with the limits outside the profiles, and warnings.
 
-    Raise a UsageError that names all fatal values of these arguments and of the other plugin (`problems`).
+    Raise a UsageError that names all invalid values: those found here, and `problems`, found in the other plugin.
     """
     path, own = plugins.get(CONTROLLER, ("", {}))
     if isinstance(own, dict):

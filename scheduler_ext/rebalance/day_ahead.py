@@ -107,7 +107,7 @@ class DayAhead:
         return path
 
     def overloaded(self, high: Floats) -> Flags:
-        """Return a mask (nodes,): the nodes expected above `high` for long in the next day, and also soon."""
+        """Return a mask (nodes,): the nodes expected above `high` for long in the next day, and within NEAR_STEPS."""
         near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 
@@ -186,7 +186,7 @@ def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) 
 
 
 def pod_path(table: LoadTable, pod: RebalancePod, present: PodUse, *, with_forecast: bool) -> Floats:
-    """Return a pod's expected usage, (DAY_STEPS + 1, 2), if only its node has a forecast: it grows as the node's does.
+    """Return a pod's expected usage, (DAY_STEPS + 1, 2), in proportion to the forecast of its node.
 
     The first row is the present usage, which stays if there is no forecast. A peak that an annotation predicts is a
     lower limit of all later rows.

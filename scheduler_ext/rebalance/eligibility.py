@@ -137,8 +137,8 @@ def sort_by_move_order(
 ) -> list[tuple[RebalancePod, Floats]]:
     """Sort pods, given with their usage as shares of the node, (2,), in the order in which they are moved.
 
-    Koordinator's class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost, eviction cost
-    (each lowest first), usage of the overloaded resources (largest first), then the youngest first.
+    Koordinator's priority class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost, eviction
+    cost (each lowest first), usage of the overloaded resources (largest first), then the youngest first.
     """
 
     def rank(entry: tuple[RebalancePod, Floats]) -> tuple[float, ...]:

@@ -33,7 +33,7 @@ from cotenant.scheduler_ext.rebalance.round_state import (
 
 
 def spare_next_day(work: RebalanceRound, pool: PoolThresholds, classes: Classification) -> None:
-    """Plan moves that prevent overloads of the next day in a pool, and apply them to the table."""
+    """Plan moves that prevent overloads of the next day in a pool, and apply them to the round's load table."""
     if work.day is None or work.arguments.low_node_load.paused:
         return
     sources = [row for row in classes.high if row in classes.expected]

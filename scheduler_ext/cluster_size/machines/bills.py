@@ -100,7 +100,7 @@ def batch_alone(state: SizedCluster, prototypes: Sequence[Prototype], progress: 
 
 
 def as_own(pod: SizedPod) -> SizedPod | None:
-    """Return a batch pod without a node, with CPU and memory requests for its batch resources; None for other pods."""
+    """Return a batch pod without a node, with ordinary CPU and memory for its batch resources; None for other pods."""
     if not pod.batch:
         return None
     requests: dict[str, int] = {}

@@ -39,7 +39,7 @@ from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exempti
 
 MOST_PLACEMENTS: Final = 200_000  # placements for each start, after which the mix that was found so far is the answer
 MOST_ROUNDS, FEWEST_ROUNDS = 40.0, 6.0
-"""Placements of all pods in all trials that a start may take, whatever the number of pods."""
+"""Bounds, for any number of pods, of the rounds (all pods in all trials) that the search from one start may take."""
 MOST_TYPES: Final = 4  # machine types that are tried alone, the cheapest by the linear program
 SPARE: Final = 1.4  # nodes of a type that the search may use, as a multiple of what the linear program would take
 MORE_NODES: Final = 6  # nodes of a type in a zone that the search may use beyond that

@@ -50,7 +50,7 @@ _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A possible new node: a machine type in one zone; `node` has no name yet, `daemons` are the pods it would run."""
+    """A possible new node: a machine type in one zone; `node` has no name yet, `daemons` are its DaemonSets' pods."""
 
     machine: MachineType
     zone: str

@@ -120,7 +120,7 @@ class DeschedulerController(Feature):
         return ControllerDecision((*intents, *publication), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the outcomes of taint patches for the next Events; outcomes of jobs appear in the mirror of jobs."""
+        """Keep the outcomes of taint patches for the next Events; the watch on jobs shows which jobs were created."""
         self._notes = tuple(marks_notes(outcomes))
         if self._metrics:
             for note in self._notes:

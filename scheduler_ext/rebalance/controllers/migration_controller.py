@@ -126,7 +126,7 @@ def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal |
     """Return what an eviction's error means for its job; None if the eviction succeeded or was not sent.
 
     The eviction is retried after a pause if a budget (429), a conflict or a server error refused it; two budgets over
-    the pod, a missing right or a cluster rule are final. After a 404 the mirror of pods will show that the pod is gone.
+    the pod, a missing right or a cluster rule are final. After a 404 the watch on pods will show that the pod is gone.
     """
     if error is None or isinstance(error, NotLeader):
         return None

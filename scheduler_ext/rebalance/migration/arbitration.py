@@ -73,7 +73,7 @@ def evictions_since(view: MigrationView, seconds: float) -> Iterator[MigrationJo
 
 
 def resting_workloads(view: MigrationView) -> frozenset[str]:
-    """Return the workloads of which no further pod may be moved now, because the object limiter is reached."""
+    """Return the workloads whose limit of evictions (objectLimiters) is reached, so that no pod may be moved now."""
     lately = _lately(view)
     return frozenset(owner for owner in lately if _is_resting(view, owner, lately[owner]))
 

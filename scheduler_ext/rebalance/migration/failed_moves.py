@@ -57,7 +57,7 @@ def resting_pods(
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
-    """Return the Unix time at which a job failed: its deadline, or the time of its last condition."""
+    """Return the Unix time at which a job failed: its deadline if it timed out, else that of its last condition."""
     if job.status.reason == JobReason.TIMEOUT:
         return job.deadline_seconds(default_ttl_seconds)
     return max(job.created_seconds, job.status.changed_seconds)

@@ -84,7 +84,7 @@ class JobsUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RoundCaps:
-    """The limits that earlier moves set to a round: most moves, and workloads (NAMESPACE/KIND/NAME) not moved now.
+    """Limits of a round by earlier moves: how many pods may move, and workloads (NAMESPACE/KIND/NAME) not moved now.
 
     Pods are being moved from or to the `busy` nodes. `failed` moves are by the UID of their pod, or by the workload if
     none of its pods is moved now.
@@ -115,7 +115,7 @@ class RoundCaps:
 def jobs_of(
     plan: RebalancePlan, inputs: RebalanceInputs, arguments: MigrationArgs, jobs: Sequence[MigrationJob]
 ) -> Iterator[Create]:
-    """Yield a job for each planned move, unless its pod has an open job or is not moved because of a failed one."""
+    """Yield a job for each planned move, unless its pod has an open job or pauses after a failed move."""
     uids = {pod.key: pod.facts.identity.uid for load in inputs.loads for pod in load.pods}
     names = {job.name for job in jobs}
     busy = {f"{job.pod.namespace}/{job.pod.name}" for job in jobs if not job.status.phase.ended}

@@ -78,7 +78,7 @@ class MigrationView:
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:
-        """Return the pod of a job; None if it is gone or replaced. A job without a UID means a pod that is older."""
+        """Return the job's pod; None if it is gone, replaced, or (if the job has no UID) younger than the job."""
         pod = self.pods.get(job.pod_key)
         if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
             return None
