@@ -89,7 +89,7 @@ class RunningSum:
 
     @classmethod
     def of(cls, pods: Sequence[RunningSum]) -> RunningSum:
-        """Return one sum for all these groups of pods together."""
+        """Return the sums over all pods of these RunningSums together."""
         return cls(sum(p.pods for p in pods), add(p.counted for p in pods), add(p.in_force for p in pods))
 
     @property
@@ -224,7 +224,7 @@ class Workload:
         return self.replicas if container.pods is None else container.pods
 
     def pod_amount(self, resource: Resource, side: str = "requests") -> int:
-        """Return a pod's request or limit (`side`) in the resource's unit: at pod level, else of its containers."""
+        """Return a pod's request or limit (`side`) in the resource's unit: its pod-level one, else its containers'."""
         own = self.own.requests if side == "requests" else self.own.limits
         return own[resource] if resource in own else pod_amount(self.containers, resource, side)
 
@@ -492,7 +492,7 @@ QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
 
 
 def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
-    """Return the tightest bound for each namespace and resource, for containers and for pods: all LimitRanges apply."""
+    """Return the tightest bound for each namespace and resource, for containers and for pods; all LimitRanges hold."""
     bounds: dict[tuple[str, bool, Resource], LimitRange] = {}
     for limit_range in ranges:
         old = bounds.get((limit_range.namespace, limit_range.of_pod, limit_range.resource), limit_range)

@@ -28,7 +28,7 @@ class KeyTaken(UsageError):
 
 
 class UnseenVersion(UsageError):
-    """An approval does not name the object's version that the person read; it may have changed since (HTTP 428)."""
+    """An approval lacks the version that the person read of the object, which may have changed since (HTTP 428)."""
 
 
 class SettingsError(UsageError):
@@ -107,7 +107,7 @@ class ClusterObjectGone(ClusterAbsent):
 
 
 class ClusterExpired(ClusterError):
-    """The Kubernetes API responded with 410: the version is too old, the collection must be listed again."""
+    """The Kubernetes API responded with 410: the resourceVersion is too old, the collection must be listed again."""
 
 
 class ClusterUnreachable(ClusterError):

@@ -25,7 +25,7 @@ def fits_folder(name: str) -> bool:
 
 
 def folder_part(name: str) -> str:
-    """Return text that stands for a name, such as a metric source's namespace, safely in a path, after a prefix.
+    """Return a text for a name, such as a metric source's namespace, that is safe in a path after a prefix.
 
     It is the name itself if that is safe and at most MOST_LETTERS long, else a `+` and a hash of it; no name of
     Kubernetes begins with `+`.

@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """The meaning of the severity as text; the thresholds are `recommender.cotenant.severity`."""
+        """The meaning of the severity as text; its thresholds are in `recommender.cotenant.severity`."""
         return _MEANINGS[self]
 
 

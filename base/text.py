@@ -85,7 +85,7 @@ def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
 
 
 def digits_beside(limit: float, value: float, fewest: int = 0) -> int:
-    """Return the number of decimals with which a value is written unlike its limit: 6.97 days are not "7.0 of 7"."""
+    """Return the number of decimals with which a value does not look like its limit: 6.97 days are not "7.0 of 7"."""
     return next(
         (d for d in range(fewest, MOST_DIGITS) if value == limit or f"{value:.{d}f}" != f"{limit:.{d}f}"), MOST_DIGITS
     )

@@ -33,7 +33,7 @@ LONGEST_WISH: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class NodeHardware:
-    """A node as its objects describe it: labels and annotations of the Node, and documents.
+    """A node as the API's objects describe it: labels and annotations of the Node, and further objects (`documents`).
 
     `documents` maps the path of a collection that allocators need to the object in it that has the node's name; a
     collection without such an object is left out. `claimed` are devices that ResourceSlices offer or a ResourceClaim
@@ -81,7 +81,7 @@ class Allocator(Protocol):
 
     @property
     def collection(self) -> str:
-        """Path of the collection in which the object with the node's name describes its hardware of this kind."""
+        """Path of the collection in which an object with the node's name describes the node's hardware of this kind."""
         ...
 
     @property
@@ -187,8 +187,8 @@ def new_ledger(node: str, node_uid: str) -> Create:
 def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding]) -> Apply:
     """Return the apply of a ledger with these entries; the server refuses it (409) if the ledger changed meanwhile.
 
-    With the resourceVersion alone, the apply would create a deleted ledger again, without the entries that others have
-    written since; so it has the uid, too.
+    The apply has the uid, too: with the resourceVersion alone it would recreate a deleted ledger, without the entries
+    that others have written since.
     """
     pods = [
         {"uid": h.uid, "namespace": h.pod.partition("/")[0], "name": h.pod.partition("/")[2]}

@@ -134,7 +134,7 @@ def node_policies(labels: Mapping[str, str]) -> NodeCpuPolicies:
 
 
 def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | None:
-    """Return the request with the node's policies, or None if the pod requires another policy."""
+    """Return the request under the policies that the node requires, or None if the pod requires another policy."""
     if policies.strategy is not None:
         request = replace(request, strategy=policies.strategy)
     if policies.bind is not None:

@@ -94,7 +94,7 @@ class CpuTopology:
 
     @cached_property
     def caches_of_cpu(self) -> Mapping[int, Mapping[int, int]]:
-        """The cache numbers of each CPU with a cache, by CPU and level; the caches of a level are numbered from 0."""
+        """The caches of each CPU: {CPU: {level: number of the cache}}, where the caches of a level count from 0."""
         numbers: dict[int, int] = {}
         caches: dict[int, dict[int, int]] = {}
         for cache in self.caches:

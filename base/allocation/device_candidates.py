@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> Candidate | None:
-    """Return the device with the share for a request, or None if that much is not free."""
+    """Return the device as a candidate for the request, or None if the requested share is not free."""
     amounts = amounts_on(request.share, device.memory_bytes)
     free = taken.free_amounts(device)
     if not fits(amounts, free):

@@ -28,9 +28,9 @@ Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([
 
 
 def field_metadata(key: str, doc: str, *, unit: str = "", constant: bool = False, **domain: Any) -> Meta:
-    """Return the metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt.
+    """Return the metadata of a field: its key in the ConfigMap, its meaning, and msgspec's bounds (ge, gt, le, lt).
 
-    The documentation says to change the setting if the cluster's ConfigMap has another value; a field that is
+    The page of settings advises to change the setting if the cluster's ConfigMap has another value; a field that is
     `constant` has no setting.
     """
     extra: dict[str, Any] = {"key": key, "when": f"the cluster's ConfigMap sets another {key}"}
@@ -44,7 +44,7 @@ def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> M
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """The fields of colocation-config that determine reclaimed amounts; a setting replaces each for scans without it.
+    """The fields of the ConfigMap's colocation-config that determine reclaimed amounts; without one, settings do.
 
     The fields for mid capacity and the last three have no setting; Koordinator's ConfigMap sets them per cluster and
     node.
@@ -155,7 +155,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
 
     @classmethod
     def of_settings(cls, settings: ReclaimFields) -> ColocationStrategy:
-        """Return the strategy without a ConfigMap, by the settings; colocation is enabled."""
+        """Return the strategy that the settings define if there is no ConfigMap; colocation is enabled in it."""
         return cls(enable=True, **structs.asdict(settings))
 
     def policy(self, resource: Resource) -> str:

@@ -28,7 +28,7 @@ _SEPARATORS: Final = " -/._:,"
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A table cut to a width: its lines, and the shown columns' indices (`places`); `whole` if no text is cut."""
+    """A table cut to a width: its lines, and the shown columns' indices (`places`); `whole` if nothing was cut."""
 
     places: list[int]
     titles: list[list[str]]

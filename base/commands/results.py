@@ -64,7 +64,7 @@ def open_store(settings: SettingSections, cluster: str | None) -> Store:
 
 
 def named_workload(settings: SettingSections, cluster: str | None, text: str) -> WorkloadRef:
-    """Return the workload that a person typed, as a full address, or as a name that is unique in the last scan."""
+    """Return the workload that a person named by its full address, or by a name that is unique in the last scan."""
     from cotenant.base.identity import WorkloadRef
 
     try:

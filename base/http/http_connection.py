@@ -57,7 +57,7 @@ class Application(Protocol):
         """Return the response to a request."""
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Return whether the response waits for another server: it then gets a thread, so that others do not wait."""
+        """Return whether requests for this path wait for another server; each of them then gets a thread of its own."""
 
     def refused(self, path: str) -> None:
         """Take note of a request that was refused before its body was read."""
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def on_headers_complete(self) -> None:
-        """Refuse an unwanted request before its body is read, now that its head is complete."""
+        """Refuse an unwanted request as soon as its head is complete, before its body is read."""
         if self._stage is _Stage.DEAF:
             return
         self._stage = _Stage.BODY

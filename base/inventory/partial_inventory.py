@@ -49,7 +49,7 @@ def unmeasured_pods(inventory: Inventory, measured: Set[PodKey], newest_seconds:
 
 
 def with_parts_marked(inventory: Inventory) -> Inventory:
-    """Return the inventory with OWNER_UNKNOWN and PODS_UNNAMED set on the workloads they apply to, and no others."""
+    """Return the inventory with the gaps OWNER_UNKNOWN and PODS_UNNAMED set only on the workloads they apply to."""
     lost = [pod for pod in inventory.pods if not pod.owner_known]
     # Jobs of which some pods have names as Kubernetes' own Jobs give them, and others have not, such as Volcano's.
     # Two objects called Job may have one name; kube-state-metrics tells no group of an owner.

@@ -148,7 +148,7 @@ class Pause:
             time.sleep(remaining_seconds)
 
     def extend(self, seconds: float) -> None:
-        """Send no requests for this many seconds and a random tenth more."""
+        """Send no requests for this many seconds, and for up to a tenth more at random."""
         wait = seconds * (1 + 0.1 * self.jitter.random())
         self.until_seconds = max(self.until_seconds, time.monotonic() + wait)
 

@@ -102,7 +102,7 @@ def observe(client: ObjectLister) -> LiveCluster:
 
 
 def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
-    """List nodes, workloads and bounds for `pods`, which are all pods of the cluster; a failed list becomes a note."""
+    """List nodes, workloads, LimitRanges and quotas; `pods` are all pods of the cluster; a failed list gives a note."""
     notes: list[str] = []
     controllers, listed_kinds = _controllers(client, notes)
     workloads = Workloads(owners_of(controllers, pods))

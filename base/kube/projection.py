@@ -200,7 +200,7 @@ def _amounts(quantities: Quantities | None, what: str) -> Amounts:
 
 
 def vpa_targets(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[tuple[str, str], WorkloadRef]:
-    """Return the target workload of each VerticalPodAutoscaler, by its namespace and name."""
+    """Return the target workload of each VerticalPodAutoscaler, by the autoscaler's namespace and name."""
     return {
         (vpa.metadata.namespace, vpa.metadata.name): WorkloadRef(vpa.metadata.namespace, target.kind, target.name)
         for vpa in autoscalers

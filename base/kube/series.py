@@ -33,7 +33,7 @@ class Regarding:
 
 @dataclass(frozen=True, slots=True)
 class EventSubject:
-    """The identity of an Event: two occurrences are the same if object, reason and note without numbers are equal."""
+    """The identity of an Event: occurrences with the same object, reason and note (except numbers) are one Event."""
 
     regarding: Regarding
     reason: str

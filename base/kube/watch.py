@@ -196,7 +196,7 @@ class Mirror(Generic[ValueT]):
 
     @property
     def refusals(self) -> Mapping[Key, str]:
-        """The reason why each existing object is not in the snapshot: it is unreadable, or hidden from this thread."""
+        """The existing objects that are not in the snapshot, and why: unreadable, or hidden from this thread."""
         return {**self._refused.copy(), **self._hidden_keys}
 
     @contextmanager

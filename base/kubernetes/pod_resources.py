@@ -100,9 +100,8 @@ class PodResources(PodLevelResources):
 def counted_requests(pod: PodResources) -> dict[str, int]:
     """Return the requests with which the pod counts on its node, by resource name.
 
-    Each container and native sidecar counts with the largest of its spec, allocated and actual requests, without the
-    spec if the resize is infeasible; `container_total` and `pod_total` add them up. Init containers that end are not
-    resized.
+    A main container or sidecar counts with the largest of its spec, allocated and actual requests (without the spec if
+    the resize is infeasible), an init container with its spec. `container_total` and `pod_total` add them up.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     below = container_total(

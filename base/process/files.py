@@ -25,7 +25,7 @@ LOCAL_OR_BUCKET: Final = f"{LOCAL}, or s3://"
 def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:
     """Try to lock an open file; return whether this process has the lock. `instead` is the advice if locks are missing.
 
-    Raise StoreError if the file system has no locks, as NFS mounted with `nolock` and some FUSE systems.
+    Raise StoreError if the file system has no locks, such as NFS mounted with `nolock` and some FUSE systems.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

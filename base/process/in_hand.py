@@ -206,7 +206,7 @@ def leave_out_standing(version: ObjectVersion) -> str:
 
 
 class in_hand:  # noqa: N801 - it is used like a function
-    """A context in which a thread reads an object that others wrote; raises LeftOut at the start, SlowObject later."""
+    """A context to read an object that others wrote; raises LeftOut if it is left out, SlowObject if it is slow."""
 
     __slots__ = ("_began", "_interrupted", "_is_object", "_is_suspect", "_most_seconds", "_note", "_thread", "version")
 

@@ -92,7 +92,7 @@ class ManagedRuntime(Protocol):
     """Metrics of which the server has at least one if such a runtime is scraped."""
 
     def questions(self, select: Select, by: str, span: str) -> Mapping[HeapFact, str]:
-        """Return the PromQL of each figure: one value per set of the labels `by`, over `span` (a PromQL duration)."""
+        """Return the PromQL of each figure: one value per combination of the labels `by`, over `span` (a duration)."""
 
     def size_in(self, text: str) -> int | None:
         """Return the largest heap in bytes that a command line sets (the last flag counts), or None if it sets none."""

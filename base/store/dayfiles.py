@@ -140,7 +140,7 @@ class DayFiles:
     def slots(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Slots | None:
         """Return the slots [first, end) of a day outside of which no series has a value; None if none has any.
 
-        The files' metadata have both, so values are neither read nor checked, except in files without this metadata.
+        They are in the files' metadata: values are neither read nor checked, except in files without this metadata.
         """
         of_files = self._decode_each(
             signal, start_seconds, parts, lambda file: days.slots_of(file, signal, start_seconds)

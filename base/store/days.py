@@ -79,7 +79,7 @@ class PartOfDay:
 
 
 def parts_of(spec: SignalSpec) -> tuple[str, ...]:
-    """Return the names of a key's parts, which are also columns of the file."""
+    """Return the names of the parts of a key (such as the namespace), which are also columns of a day's file."""
     return _NODE_PARTS if spec.per_node else _POD_PARTS
 
 

@@ -206,7 +206,7 @@ class Store:
     def read_sparse(self, signal: Signal, grid: TimeGrid, between: Between | None = None) -> SparseUsage[Any]:
         """Read usage as `read` does, but store only the span from each series' first to its last sample.
 
-        For a history of short-lived pods. `between` restricts the read to a range of keys.
+        This takes less memory for short-lived pods. `between` restricts the read to a range of keys.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)

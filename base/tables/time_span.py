@@ -36,7 +36,7 @@ def range_seconds(text: str) -> float:
 
 
 def range_text(back_seconds: float) -> str:
-    """Return the canonical text of a range of whole minutes, which `range_seconds` parses; in days from two days on."""
+    """Return the canonical text of a range of whole minutes, such as "90m", "24h" or "2d", for `range_seconds`."""
     if back_seconds in (0.0, math.inf):
         return AHEAD if back_seconds == 0.0 else WHOLE
     total = int(back_seconds)
@@ -61,7 +61,7 @@ def seconds(text: str) -> float:
 
 
 def words(moment: float) -> str:
-    """Return the canonical text of a time in addresses, which `seconds` parses to the same millisecond."""
+    """Return the canonical text of a time for URLs, which `seconds` parses to the same millisecond."""
     try:
         text = datetime.fromtimestamp(round(moment, 3), UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError):

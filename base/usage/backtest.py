@@ -56,7 +56,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class BacktestReport:
-    """A stored report: one self-contained HTML page, and its summary in one line."""
+    """A stored report of a back-test: one self-contained HTML page, and its summary in one line."""
 
     title: str
     computed_seconds: int

@@ -106,7 +106,7 @@ class FinePath:
 
 
 def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None]) -> npt.NDArray[np.float64]:
-    """Return one quantile of each five-minute value of a path, from its quantile of each half hour.
+    """Return one quantile of each five-minute value, computed from the same quantile of each half hour.
 
     `half_hours` has a value per half hour (None becomes NaN), `profile` a factor per five minutes; empty if all are 1.
     """

@@ -224,7 +224,7 @@ class Members(Generic[KeyT]):
     def misses_gaps_alone(self, key: KeyT) -> bool:
         """Return whether a container lacks samples only inside its series, between samples, and not before or after.
 
-        If so, some pod lived in every slot of its life, and nothing is unknown.
+        If so, some pod lived in every slot of the container's life, and nothing is unknown.
         """
         rows = self.own[key]
         if key in self.unsampled or not self.incomplete.isdisjoint(rows):

@@ -33,7 +33,7 @@ _WRITTEN_DIGITS: Final = {False: 6, True: 3}
 
 
 class Statistic(StrEnum):
-    """The statistic of a slot's samples that a value represents."""
+    """The statistic that makes one value of the samples in a slot."""
 
     MEAN = "mean"
     MAX = "max"
