@@ -158,8 +158,8 @@ class Agent:
         """Restore every value, or leave all values to the next agent; then stop the threads, which may take long.
 
         `hands_over` means that another agent waits to take over: every value stays in force and in the journal.
-        `to_stranger` means that this agent cannot read the journal: only best effort's values stay, which it recognises
-        without a journal.
+        `to_stranger` means that the other agent cannot read this agent's journal: only the values on best effort stay,
+        because it recognises those without a journal.
         """
         parts, last = self.parts, self._last
         try:

@@ -61,7 +61,7 @@ from cotenant.enforcer.sources.sources import AgentInputs, ApiSources, FileSourc
 from cotenant.enforcer.sources.wire import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 
 RECORD_CAP_BYTES: Final = 64 * 1024**2
-"""Largest recording; then a new one is started beside the old one. Bounds the disk."""
+"""Size from which on a recording is renamed to FILE.1 and a new one begins, to limit the disk that it uses."""
 NVML_LIBRARY: Final = "libnvidia-ml.so.1"
 """NVIDIA's management library, as the loader finds it or as a path. The name that NVIDIA's container toolkit and
 driver install."""

@@ -27,7 +27,7 @@ from cotenant.enforcer.knob_table import NO_LIMIT, Knob, Value
 from cotenant.enforcer.model.node_policy import NodePolicy
 
 __all__ = ["NO_LIMIT", "Knob", "Value"]
-"""Of `knob_table`, offered here as well: the strategies read one module."""
+"""Names of `knob_table` that this module exports too, so that a strategy needs to read only one module."""
 
 CgroupPath = str
 """A path below the hierarchy's root, without a leading slash: "kubepods/besteffort/pod<uid>/<id>"; "" is the root."""
@@ -80,7 +80,7 @@ class PodSpec(PodLevelResources):
     kube_qos: KubeQos = KubeQos.BEST_EFFORT
     qos_class: QosClass = QosClass.NONE
     priority_class: PriorityClass = PriorityClass.NONE
-    """The pod's label, else the band of its priority, before defaults; see `effective_priority`."""
+    """The class by the pod's label, else by the band of its priority; defaults are added by `effective_priority`."""
     priority: int = 0
     sub_priority: int | None = None
     phase: str = "Running"
@@ -97,8 +97,8 @@ class PodSpec(PodLevelResources):
     ephemeral_containers: tuple[ContainerSpec, ...] = ()
     """Ephemeral containers, which have no amounts and share those of the pod."""
     resizing: bool = False
-    """Whether the kubelet is about to write other amounts of CPU (`pod_resources.is_resizing`): nothing of ours may
-    make the kernel refuse them."""
+    """Whether the kubelet is about to write other amounts of CPU (`pod_resources.is_resizing`), which no value of the
+    agent may make the kernel refuse."""
     owner: tuple[str, str] = ("", "")
     """(kind, name) of the pod's controller."""
     addresses: tuple[str, ...] = ()
@@ -265,8 +265,8 @@ class NodeReading:
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """CPUs that the kubelet assigned to one pod exclusively, by the pod's key."""
     kubelet_shared: frozenset[int] = frozenset()
-    """CPUs on which the kubelet runs pods without exclusive CPUs, as cgroups show; empty = unknown, or none
-    exclusive."""
+    """CPUs on which the kubelet runs pods without exclusive CPUs, as cgroups show; empty if that is unknown or if no
+    CPU is exclusive."""
     offered_cpus: frozenset[int] = frozenset()
     """CPUs of the cores that the node offers to ResourceClaims (`enforcer.dra.cpus`)."""
     uplink: Uplink | None = None
@@ -315,16 +315,16 @@ class Observation:
     supported: frozenset[Knob] = frozenset()
     """Knobs that this kernel has."""
     policy_age_seconds: float = 0.0
-    """Seconds since the policy was last known to be the API server's."""
+    """Seconds since the API server last confirmed the policy."""
     pods_age_seconds: float = 0.0
-    """Seconds since the list of pods was last known to be the API server's."""
+    """Seconds since the API server last confirmed the list of pods."""
     forecast: NodeForecast | None = None
     elapsed_seconds: float = 1.0
     """Seconds since the previous tick."""
     recalled: tuple[str, ...] = ()
     """Inputs that are known only from disk, from before this agent started: "policy", "pods"."""
     eviction_refusals: Mapping[str, RefusedEviction] = field(default_factory=dict)
-    """Pods, by uid, whose eviction was refused and may not be requested again yet: they are about to free nothing."""
+    """Refused evictions, by pod uid, that may not be requested again yet: their pods will free nothing soon."""
 
     @property
     def best_effort_root(self) -> GroupReading | None:
@@ -362,12 +362,12 @@ class Want(KnobValue):
     """A strategy's demand that a setting (knob) of a cgroup has this value."""
 
     back_to: Value | None = None
-    """The value that the kubelet reports to have set, None if it reports none. In the end the original value is
-    restored; but if the kubelet reports another value by then, that one is, so that a limit that was changed meanwhile
-    does not return to its old value."""
+    """The value that the kubelet reports to have set, None if it reports none. Once the value is no longer wanted, the
+    original value is restored; if the kubelet's report has changed since, the newly reported value is set instead, so
+    that an outdated limit does not return."""
     made_from: Value | None = None
-    """The kubelet's value if a runtime hook may have set ours at the container's creation: it is restored in the end if
-    our value was found in place. None = a value found in place is not ours."""
+    """The kubelet's value, if a runtime hook may have set the wanted value at the container's creation: it is recorded
+    as the original if the wanted value is already in place. None = a value in place is not the agent's."""
     never_looser: bool = False
     """If the original value limits more, or protects more, than this value, nothing is written."""
 

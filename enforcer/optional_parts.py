@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 HEAL_SECONDS: Final = 5.0
 ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
-"""CPUs of requests of a namespace's claims, by `claim.request_key`."""
+"""Returns the CPUs of requests of ResourceClaims, given the namespace and the requests' keys (`claim.request_key`)."""
 
 
 def no_cpus(_: str, __: Iterable[str]) -> Cpus:
@@ -181,7 +181,7 @@ class HookDecision:
     claimed_cpus: ClaimedCpus = no_cpus
 
     def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
-        """Return the settings for a container being created, as `facts.Decide`."""
+        """Return the settings for a container being created; this call has the type `facts.Decide`."""
         admitted = self.agent.admitted(pod)
         policy_and_ratio = None if self.ended() else self.agent.container_policy()
         resources = container_resources(admitted, container, *policy_and_ratio) if policy_and_ratio else LEAVE

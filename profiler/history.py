@@ -72,7 +72,7 @@ _PARTS_OF_TODAY: Final = 6
 class UsageBlock:
     """One answer of a metric source: usage, time spans that could not be read, and `settled`.
 
-    `settled` is by signal the time up to which the signal is answered.
+    `settled` has, by signal, the time up to which the source has answered.
     """
 
     usage: tuple[tuple[Signal, Usage[Any]], ...]

@@ -21,7 +21,7 @@ OFF_DOCUMENT: Final = "off-times"
 LEAST_SECONDS: Final = HOUR_SECONDS
 """Shortest silence that is examined; a reboot of the source takes minutes."""
 START_SECONDS: Final = 1800
-"""From the first container's start to the first sample of a node: the source starts in the cluster itself."""
+"""Most time from the first container's start to a node's first sample: the source itself starts in the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class OffTimes:
         return off
 
     def of(self, silences_found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Return these times with only the silences found again or cut off by the window's start at `since_seconds`."""
+        """Return these times for silences found again, or cut off by the window's start at `since_seconds`."""
         silent = set(silences_found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}

@@ -228,7 +228,7 @@ class GroupTotal(NamedTuple):
     alive: Flags
 
     def values(self) -> Floats:
-        """Return the total of each slot, with estimates for missing samples; NaN is a gap, 0 that no pod lives."""
+        """Return the total of each slot, with estimates for missing samples; NaN means a gap, 0 that no pod lived."""
         if not self.reported.any():
             return np.full(len(self.sums), np.nan)
         before = np.arange(len(self.sums)) < self.reported.argmax()

@@ -30,20 +30,19 @@ IDLE_MILLICORES: Final = 10.0
 """CPU usage whose 95th percentile stays at or below this is idle. Ten millicores is what a health check and a
 runtime's timers use."""
 FLAT_AMPLITUDE: Final = 0.3
-"""Usage with (p95 - p5) / mean at or below this is flat. Threshold of a word that describes a series; it changes no
-amount."""
+"""Usage with (p95 - p5) / mean at or below this is flat. It only labels a series, and changes no amount."""
 TREND_RISE: Final = 0.3
-"""Change of the daily mean over the kept days, relative to the mean, that makes a trend. Threshold of a word that
-describes a series; it changes no amount."""
-TREND_FIT: Final = 0.7
-"""Share of the daily means' variance that a straight line must explain. Threshold of a class label: the share of
-variance that is called a good fit (R squared)."""
-SEASON_SHARE: Final = 0.3
-"""Share of variance that the time of day must explain to be daily. Threshold of a word that describes a series; it
+"""Change of the daily mean over the kept days, relative to the mean, that makes a trend. It only labels a series, and
 changes no amount."""
+TREND_FIT: Final = 0.7
+"""Share of the daily means' variance (R squared) that a straight line must explain for a trend. It only labels a
+series, and changes no amount."""
+SEASON_SHARE: Final = 0.3
+"""Share of variance that the time of day must explain in a daily pattern. It only labels a series, and changes no
+amount."""
 WEEK_SHARE: Final = 0.1
-"""Further share of variance that the weekend must explain to be weekly. Threshold of a word that describes a
-series; it changes no amount."""
+"""Further share of variance that the weekend must explain in a weekly pattern. It only labels a series, and changes no
+amount."""
 
 Flags = npt.NDArray[np.bool_]
 

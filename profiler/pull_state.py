@@ -43,7 +43,7 @@ class SignalSpan:
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """The time of each signal that pulls covered, from `since` to `until` (Unix seconds), and what is missing in it.
+    """The time that pulls covered for each signal, from `since` to `until` (Unix seconds), and what is missing in it.
 
     `holes` are the spans that failed. `asked_again` are files of lost days (`Hole.path`) that were requested once more.
     `open_spans` are spans whose usage an unfinished pull stored, so that the inventory lacks what this usage shows;

@@ -97,7 +97,7 @@ class Applier:
         self.denied = ""
         """Why nothing can be written at the moment (permission, read-only mount), or ""."""
         self.unexplained: tuple[str, ...] = ()
-        """Values that were found and left, because nothing noted them and they may be the kubelet's; for people."""
+        """Sentences about limits that no note records and that may be the kubelet's; they are left as found."""
 
     @property
     def overridden_knobs(self) -> frozenset[Place]:

@@ -29,7 +29,7 @@ WAITING: Final = 50
 """Most pods that wait in the queue; further ones are refused at once."""
 FIELD_MANAGER: Final = NODE_AGENT
 ANSWER_SECONDS: Final = 30.0
-"""An API server tries a conflicting eviction, as of a pod of another uid, for ten seconds before it answers."""
+"""Least timeout of an eviction; if a pod has another uid, an API server tries for ten seconds before it answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ def _unlock(file: int) -> None:
 
 @contextlib.contextmanager
 def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeLock | None]:
-    """Yield the node's lock once no other agent has it, or None on a stop; raise UsageError if waiting is disabled."""
+    """Yield the node's lock once no other agent has it, None if stopped before; UsageError if waiting is disabled."""
     lock = NodeLock(settings.section(EnforcerSettings))
     try:
         is_ours = lock.take()

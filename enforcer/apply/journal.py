@@ -63,12 +63,13 @@ class OriginalValues:
     def __init__(self, folder: Path, boot_id: str = "", wait_for_lock: bool = True) -> None:
         """Lock the folder and read its file; UsageError if another agent has it, StoreError if it is unusable.
 
-        With `wait_for_lock` False the folder is not locked: so the watchdog reads the values of an agent that hangs.
+        With `wait_for_lock` False the folder is not locked, so that the watchdog can read the values of an agent that
+        hangs.
         """
         self._folder, self._boot = folder, boot_id
         self.damaged, self.lost = "", False
         self.complaints: tuple[str, ...] = ()
-        """What a person should know of the file that was found."""
+        """Findings about the file of the previous run, for people."""
         self._unusable: tuple[msgspec.Raw, ...] = ()
         self._lock = _lock_folder(folder) if wait_for_lock else -1
         self.notes: Notes = {}

@@ -31,8 +31,7 @@ from cotenant.enforcer.decide.loop import AgentMode, TickDecision
 from cotenant.enforcer.settings import EnforcerSettings
 
 EVICTION_GRACE_SECONDS: Final = -1
-"""How long an evicted pod's containers may take to end; -1 leaves it to the pod. The pod's own grace period; the
-API's deletion keeps its terms."""
+"""Grace period of evictions in seconds; -1 = the pod's own with `Evict.by_api_only`, else AT_ONCE_SECONDS."""
 UNANSWERED_SECONDS: Final = 5.0
 """Time without an answer of the API server to an urgent eviction after which the runtime is used."""
 ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
@@ -41,7 +40,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """Requests the agent's evictions and reports outcomes; `evictor` is None without API server, `stopper` if off."""
+    """Requests the agent's evictions and reports outcomes; `evictor` or `stopper` is None if it is not used."""
 
     settings: EnforcerSettings
     report: ReportEviction

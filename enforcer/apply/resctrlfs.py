@@ -85,7 +85,7 @@ class ResctrlKeeper:
         self._ours, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Set the wanted groups and return the errors as text; unwanted groups are removed first, as few may exist."""
+        """Set the wanted groups and return errors as text; unwanted ones are removed first: a processor allows few."""
         if self._newer:
             return [self._newer]
         groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))

@@ -28,7 +28,7 @@ class OriginalValue:
     strategy: str = ""
     """The strategy that wrote last."""
     told: Value | None = None
-    """The value that the kubelet reported (`Want.back_to`) when this was recorded, or its latest other value since."""
+    """The latest value of the kubelet (`Want.back_to`); if it changes, the new one also becomes the original."""
 
     @property
     def place(self) -> Place:
@@ -47,13 +47,13 @@ class KnobWrite(KnobValue):
     restores: bool = False
     """Restores the original value."""
     drifted: bool = False
-    """True if another program changed the value that we had written."""
+    """True if another program changed the value that the agent had written."""
     on_the_way: bool = False
     """True for an intermediate value; the write of the final one follows."""
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
-    """Return wants that keep the previous agent's values in force, from its journal: the newest, without CPU shares."""
+    """Return wants for the newest values in the previous agent's journal, except CPU shares, to keep them in force."""
     why = "the value was set before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)

@@ -200,8 +200,8 @@ def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
 def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool = False) -> Values:
     """Return the known shares, quota and memory limit that the kubelet passes to a runtime for a container.
 
-    A BestEffort pod has the smallest weight and no limits. For other pods the kubelet's report counts where it equals
-    the spec, because the report also shows a hook's values. `quotas_off`: the kubelet sets no CPU quota.
+    A BestEffort pod has the smallest weight and no limits. For other pods the kubelet's report is used only where it
+    equals the spec, because the report also shows a hook's values. `quotas_off`: the kubelet sets no CPU quota.
     """
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return {**_BEST_EFFORT}

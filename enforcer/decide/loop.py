@@ -163,7 +163,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
 
 
 def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
-    """Return `wants`, with each want of `before` for best effort that the new wants would loosen or drop.
+    """Return `wants`, but keep each want on best effort in `before` that the new wants would loosen or drop.
 
     The loop needs this while its inputs are stale: they must not loosen any limit of best effort.
     """

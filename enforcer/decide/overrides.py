@@ -24,7 +24,7 @@ _CLASS: Final = {KubeQos.GUARANTEED: QosClass.LSR, KubeQos.BURSTABLE: QosClass.L
 
 
 def class_of(pod: PodSpec) -> QosClass:
-    """Return the pod's QoS class: its label, else by Kubernetes' (Guaranteed LSR, Burstable LS, BestEffort BE)."""
+    """Return the pod's QoS class: its label, else by Kubernetes (Guaranteed is LSR, Burstable LS, BestEffort BE)."""
     return _CLASS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
 
 

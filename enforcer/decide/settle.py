@@ -45,8 +45,8 @@ from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, fit_cpu
 from cotenant.enforcer.knob_table import Version
 
 MEMORY_MARGIN: Final = 1.05
-"""Least ratio of memory.high or a memory limit to the usage: above memory.high tasks are stopped, and on cgroup v2 a
-limit below the usage ends one of them at once."""
+"""Least ratio of memory.high or a memory limit to the usage: the kernel stops tasks above memory.high, and on cgroup v2
+a limit below the usage makes it kill one at once."""
 WRITTEN_KEPT: Final = 8
 AFTER_IDLE: Final = (1024, shares_of(100))
 """What the kernel sets as shares (v1) and weight (v2) when a cgroup ceases to be idle."""

@@ -34,7 +34,7 @@ IO_FIELDS: Final = tuple(
     for name in IoLimits.__struct_fields__
     if name.startswith(("model_", "enable_user_model", "read_latency", "write_latency"))
 )
-"""Latency targets and cost models of disks."""
+"""Names of IoLimits' fields for latency targets and cost models of disks."""
 
 
 class Unsupported(msgspec.Struct, frozen=True):

@@ -90,7 +90,7 @@ def union(present: Value | None, target: Value) -> Value:
 
 
 def fit_cpu_list(cpus: Value, allowed: Value) -> Value:
-    """Return the CPUs that the parent has too, else all of the parent's; an unreadable list stays unchanged."""
+    """Return those of `cpus` that are in `allowed`, else all of `allowed`; keep `cpus` if a list cannot be read."""
     try:
         mine, parents = parse_cpus(str(cpus)), parse_cpus(str(allowed))
     except UsageError:

@@ -37,9 +37,9 @@ class Claims:
     """The ResourceClaims that are prepared on one node; thread-safe."""
 
     def __init__(self, folder: Path, cdi_folder: Path, node: str, read: Callable[[str, str], ClaimWire | None]) -> None:
-        """Load the prepared claims; `read` returns a claim of the API server by namespace and name. StoreError."""
+        """Load the saved claims or raise StoreError; `read` gets a claim by namespace and name from the API server."""
         self.offers: Mapping[str, OfferedDevice] | None = None
-        """What the node offers now, by name; None: it was not read yet."""
+        """Devices that the node offers now, by name; None until they have been read."""
         self._note, self._cdi, self._node, self._read = folder / NOTE, cdi_folder, node, read
         self._lock = threading.Lock()
         self._claims: dict[str, PreparedClaim] = {claim.uid: claim for claim in self._noted_claims()}

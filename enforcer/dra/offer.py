@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.quantity import format_bytes
 
 DRIVER: Final = CLAIM_DRIVER
 GONE: Final = "gone"
-"""Kind of a device of a claim without a description; no claim requests it."""
+"""Kind of a claimed device that is no longer described; no claim requests this kind."""
 API_VERSION: Final = "resource.k8s.io/v1"
 DEVICES_PER_SLICE: Final = 128
 """Most devices that the API server accepts in one slice."""

@@ -59,7 +59,7 @@ class _EditsFile(msgspec.Struct):
 
 
 class SlicePublisher:
-    """Publishes the node's ResourceSlices from its own thread; before each time it passes the devices to `offer`."""
+    """Publishes the node's ResourceSlices from its own thread; before each publication `offer` gets the devices."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class SlicePublisher:
     ) -> None:
         """Create a publisher; `file` replaces the node's Device object unless ""; `claimed` returns claimed devices."""
         self.problem = "not published yet"
-        """Why the last round did not end well, or ""."""
+        """Why the last publication failed, or ""."""
         self._client = client.sibling()
         self._writer = Writer(self._client, NODE_AGENT)
         self._warned: set[str] = set()

@@ -47,7 +47,7 @@ LANE_SENTENCES: Final[dict[Lane, str]] = {
 }
 
 LANES: Final[dict[str, Lane]] = {"cpu-suppress": Lane.SUPPRESS, "cpu-burst": Lane.BURST, "memory-qos": Lane.MEMORY}
-"""Lane of a value that is set, by its strategy."""
+"""Lane of an action that sets a value, by the strategy that wants the value."""
 EVICTIONS: Final = frozenset(
     {
         "Evicting",
@@ -211,7 +211,7 @@ class Gathering:
     gathered_seconds: float
     """Unix time of the last reading, successful or not."""
     revision: str = ""
-    """Changes when the tables do."""
+    """An identifier that changes when the tables change."""
     sources: tuple[str, ...] = ()
     """Sources as text: "Events of the cluster", "import of actions.jsonl"."""
     agents: int | None = None

@@ -122,7 +122,7 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
 def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
     """Return a node's CPU samples on a regular grid of at most MOST_STEPS, oldest first.
 
-    If several samples fall into one step, the highest counts, but the lowest of target and limit: peaks stay visible.
+    If several samples fall into one step, it gets the lowest target and limit, and the highest of all other values.
     """
     if not samples:
         return NodeLanes(node, 0.0, 1.0, 0.0, {name: [] for name in NUMBERS}, dry, source)

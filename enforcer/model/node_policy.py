@@ -56,7 +56,7 @@ class Thresholds(PolicyPart, frozen=True):
     cpu_evict_policy: EvictPolicy
     cpu_suppress_min_percent: Percent | None = None
     memory_evict_lower_percent: Percent | None = None
-    """If unset, the threshold minus two, as for the other lower bounds."""
+    """If unset, memory_evict_threshold_percent minus two; likewise for cpu_evict_lower_percent."""
     cpu_evict_threshold_percent: Percent | None = None
     cpu_evict_lower_percent: Percent | None = None
     cpu_evict_time_window_seconds: Positive | None = None

@@ -34,7 +34,7 @@ from cotenant.enforcer.observe.rates import memory_use
 
 V1_CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids", "perf_event")
 PRESSURE: Final = "pressure"
-"""Name we give to the v2 hierarchy as such: PSI files are there without any controller."""
+"""Controller name that stands for the v2 hierarchy itself: its pressure files (PSI) need no controller."""
 MEMORY_AND_SWAP: Final = "memory.memsw.limit_in_bytes"
 
 _PIECE: Final = 4096
@@ -189,7 +189,7 @@ class Hierarchy:
         return None if isinstance(used, Unavailable) or isinstance(stat, Unavailable) else memory_use(used, stat, v1)
 
     def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Unavailable:
-        """Return a cgroup setting's value; UNREADABLE also for an invalid value, as of the weight of an idle cgroup."""
+        """Return a cgroup setting's value; UNREADABLE also if it is invalid, such as the weight of an idle cgroup."""
         file = self.dialect.file(knob)
         if file is None:
             return Unavailable.ABSENT
@@ -216,7 +216,7 @@ class Hierarchy:
         return self.cfs_period(path) if knob in CPU_TIMES else PERIOD_MICROSECONDS
 
     def cfs_period(self, path: CgroupPath) -> int:
-        """Return a cgroup's CFS period in microseconds; it is read once, as it does not change while containers run."""
+        """Return a cgroup's CFS period in microseconds; it is read once: it does not change while containers run."""
         if path not in self._periods:
             v2 = self.dialect.version(Knob.CPU_QUOTA) is Version.V2
             contents = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")
@@ -231,7 +231,7 @@ class Hierarchy:
         return "" if isinstance(contents, Unavailable) else contents.decode(errors="replace").strip()
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
-        """Return the settings that the kernel offers in a cgroup; pass kubepods, as the root cgroup lacks most."""
+        """Return the settings that the kernel offers in a cgroup; pass one below the root, which lacks most of them."""
         present = set()
         for knob in SPECS:
             file = self.dialect.file(knob)

@@ -29,7 +29,7 @@ class Assigned:
 
     cpus: Cpus = frozenset()
     numa_nodes: tuple[int, ...] = ()
-    """NUMA nodes that hold CPU of the pod."""
+    """NUMA nodes that the scheduler assigned to the pod."""
     broken: str = ""
 
 

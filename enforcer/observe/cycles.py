@@ -21,9 +21,9 @@ from cotenant.enforcer.contract import CgroupPath
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 
 HARDWARE: Final = ((0, 0), (0, 1))
-"""(type, config) of the two counters: cycles, divided by instructions."""
+"""(type, config) of the two counters, cycles and instructions; the result is their ratio."""
 SOFTWARE: Final = ((1, 1), (1, 0))
-"""Task clock and CPU clock: the same for one busy thread."""
+"""Task clock and CPU clock, whose ratio is 1 for one busy thread; used for tests without hardware counters."""
 MOST_FILES: Final = 1024
 _CALL: Final = {"x86_64": 298, "aarch64": 241}
 _BY_CGROUP: Final = 1 << 2 | 1 << 3  # PERF_FLAG_PID_CGROUP | PERF_FLAG_FD_CLOEXEC

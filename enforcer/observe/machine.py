@@ -20,7 +20,7 @@ from cotenant.enforcer.observe.sysfs import read_processors, text_of
 
 SLOW_SECONDS: Final = 60.0
 MOST_THREADS: Final = 64
-"""Tasks of one container whose waiting time is read; the first ones represent the others."""
+"""Most threads of one container whose waiting time is read; the first ones represent the others."""
 _GROUP: Final = re.compile(r"((?:[^-]|--)+)-(?!-)")
 """Volume group of a logical volume's name; hyphens inside are written twice."""
 

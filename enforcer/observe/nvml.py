@@ -76,7 +76,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """The NVML library; it stays initialised after the first reading, as initialisation may take seconds.
+    """The NVML library; it stays initialised after the first reading, because initialisation can take seconds.
 
     For use by a single thread. After a failure the next reading initialises it again.
     """

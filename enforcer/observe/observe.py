@@ -61,7 +61,7 @@ from cotenant.enforcer.observe.rates import (
 
 SLOW_TICKS: Final = 10
 RARE_TURNS: Final = 6
-"""Knobs that only strategies set are looked at in each sixth of a cgroup's turns, unless they carry our values."""
+"""Knobs that only strategies set are read in every sixth reading of a cgroup's knobs; those just written, in each."""
 _OFTEN: Final = frozenset(
     {Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.CPUSET_CPUS, Knob.MEMORY_LIMIT}
 )

@@ -37,7 +37,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of a recording after the first: one tick. `policy` is the NodeSLO's spec if it changed, {} without one."""
+    """One tick, a line of a recording after the first; `policy` is the NodeSLO's spec if it changed, {} if gone."""
 
     seen: Observation
     wants: tuple[Want, ...] = ()

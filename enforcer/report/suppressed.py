@@ -25,7 +25,7 @@ LEAST_SECONDS: Final = 300.0
 STEP: Final = 0.05
 """Change of the share below which nothing is written."""
 ALL_OF_IT: Final = 0.95
-"""Used share of its CPUs from which on best effort counts as using all of them."""
+"""Share of its CPU limit from which on best effort's usage counts as suppressed."""
 
 
 @dataclass(frozen=True, slots=True)

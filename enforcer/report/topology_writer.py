@@ -34,7 +34,7 @@ _POLICIES: Final = {True: STATIC, False: "none", None: UNKNOWN}
 
 @dataclass(frozen=True, slots=True)
 class MachineCpus:
-    """The machine's CPUs by sysfs and the kubelet's configuration; `memory_bytes` is by NUMA node."""
+    """The machine's CPUs from sysfs, its memory by NUMA node, and the CPUs that the kubelet's settings reserve."""
 
     topology: CpuTopology
     memory_bytes: Mapping[int, int]

@@ -23,7 +23,7 @@ from cotenant.enforcer.contract import GroupReading, Observation
 
 BUCKET_SECONDS: Final = 10.0
 LEAST_APART_SECONDS: Final = 0.9
-"""Samples of the node that come faster are not kept: half an hour of them fits in memory whatever the tick."""
+"""Least time between two kept samples of the node, so that half an hour fits in memory, however short the tick is."""
 PERCENTILES: Final[tuple[tuple[str, int], ...]] = (("p50", 50), ("p90", 90), ("p95", 95), ("p99", 99))
 
 

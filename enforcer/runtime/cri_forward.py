@@ -27,7 +27,7 @@ _UNARY: Final = (
 _UNARY_IMAGES: Final = "ListImages ImageStatus PullImage RemoveImage ImageFsInfo"
 """Known to be one message each way, which is cheaper; everything else passes as streams both ways."""
 SINGLE_SECONDS: Final = 0.02
-"""How long an unknown call may take to say that its first message was its last; that comes with the message."""
+"""Wait after an unknown call's first message for the end of its messages, which comes at once if there is only one."""
 FOREVER_SECONDS: Final = 1e8
 """gRPC's way to say that there is no deadline."""
 

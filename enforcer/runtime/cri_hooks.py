@@ -76,7 +76,7 @@ class CriHooks:
         self.counters = HookCounters()
         self.recover: Recover | None = None
         self.cgroup_parent: Callable[[str, float], Awaitable[str]] | None = None
-        """Asks the runtime, for so many seconds, where a sandbox's cgroup is."""
+        """Asks the runtime for the cgroup of a sandbox (its id), waiting at most so many seconds."""
         self._decide = decide
         self._servers = servers
         self._bounded = bounded

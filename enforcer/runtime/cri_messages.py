@@ -110,7 +110,7 @@ def merge_texts(target: Any, answer: Mapping[str, str]) -> None:
 
 
 def merge_environment(variables: Any, answer: Mapping[str, str]) -> None:
-    """Merge environment variables into `variables` by name, because a process sees the last one of a name."""
+    """Merge environment variables into `variables`; one of the same name is replaced: a process sees only the last."""
     remaining = dict(answer)
     for variable in variables:
         if variable.key in remaining:

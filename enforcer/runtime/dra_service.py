@@ -37,7 +37,7 @@ class DraService:
         self, claims: Claims, plugin_folder: Path, registry_folder: Path, registered: Callable[[], None]
     ) -> None:
         self.kubelet_knows = False
-        """Whether the kubelet has taken us up."""
+        """Whether the kubelet has registered this driver."""
         self._claims, self._registered = claims, registered
         self._plugin = SocketGuard(plugin_folder / "dra.sock")
         self._registration = SocketGuard(registry_folder / f"{DRIVER}-reg.sock")

@@ -20,9 +20,9 @@ from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerSettings
 
 Decide = Callable[[PodSpec, ContainerSpec, str], ContainerSettings]
-"""What a container shall have, below this cgroup parent ("" = not known); called while its creation waits.
+"""Returns the settings for a pod's container below a cgroup parent ("" = not known); its creation waits for them.
 
-A ContainerSpec with an id is of a container that has been made: it may use memory already.
+A ContainerSpec with an id stands for a container that exists already, and that may use memory.
 """
 
 _TIERS: Final = (("besteffort", KubeQos.BEST_EFFORT), ("burstable", KubeQos.BURSTABLE))

@@ -33,7 +33,7 @@ POINTS: Final[Mapping[str, Any]] = {
     "PostStopContainer": hook.ContainerResponse,
     "PreUpdateContainerResources": hook.ContainerResponse,
 }
-"""Hook points with their method and the type of its answer."""
+"""Hook points, each named like its method of the hook service, and the type of the method's answer."""
 
 log = structlog.get_logger(__name__)
 

@@ -89,7 +89,7 @@ class WatchedFile(Generic[ValueT]):
         self.path = path
         self.value: ValueT | None = None
         self.error = ""
-        """Why the file as it is now is not in force, or empty."""
+        """Why the file's present content is not in force, or empty."""
         self._parse, self._monotonic = parse, monotonic
         self._mark: tuple[int, int, int] | None = None
         self._confirmed_at = -NEVER
@@ -188,7 +188,7 @@ class ApiSources(Sources):
             mirror.stop()
 
     def read(self) -> AgentInputs:
-        """Return the agent's inputs from the mirrors."""
+        """Return the agent's inputs from watched copies of the objects, and from the policy file if there is one."""
         if self._file is not None:
             self._file.reload_if_changed()
             policy, age = self._file.value, self._file.age_seconds()

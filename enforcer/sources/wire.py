@@ -38,7 +38,7 @@ from cotenant.enforcer.contract import ContainerSpec, KubeQos, NodeForecast, Pod
 from cotenant.enforcer.observe.layout import checked_container_id, checked_uid
 
 __all__ = ["node_of"]
-"""Offered here as well: pods and Nodes are read through one module."""
+"""Exported here too, so that pods and Nodes are read through one module."""
 
 OwnAmounts = tuple[Mapping[str, int], Mapping[str, int]]
 _EARLY: Final = (ContainerKind.SIDECAR, ContainerKind.INIT)
@@ -178,10 +178,10 @@ class Assignments:
     exclusive: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """CPUs that the static policy assigned to the containers of a pod, without pods that have none."""
     allocatable: frozenset[int] = frozenset()
-    """CPUs that the kubelet assigns exclusively; none unless its CPU manager's policy is static."""
+    """CPUs that the kubelet can assign exclusively; none unless its CPU manager's policy is static."""
     static_cpus: bool | None = None
-    """Whether its CPU manager gives CPUs out; None = not known. A kubelet that has just started and names no pod yet
-    offers no CPUs either, whatever its policy."""
+    """Whether the kubelet's CPU manager assigns CPUs; None = not known. A kubelet that has just started and names no
+    pod yet offers no CPUs either, whatever its policy."""
 
 
 def kubelet_config(text: str) -> KubeletConfig:

@@ -23,7 +23,7 @@ BASELINE_ANNOTATION: Final = "cotenant.dev/interference-baseline"
 FIRST: Final = 0.1
 GROWTH: Final = 1.25
 BUCKETS: Final = 44
-"""Up to about 1,500."""
+"""Number of a histogram's buckets; the last one ends at about 1,500."""
 HALF_LIFE: Final = 600
 QUANTILE: Final = 0.9
 _HEAVIEST: Final = 2.0**40

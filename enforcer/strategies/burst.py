@@ -56,7 +56,7 @@ WINDOW_TICKS: Final = 5
 LONGEST_WINDOW_SECONDS: Final = 10.0
 SAVING_BELOW_PERCENT: Final = 60
 START_SHARE: Final = 0.5
-"""A limiter starts with a random part of its capacity, less than this, so that containers do not move together."""
+"""A limiter starts with a random part of its capacity, less than this, so that not all quotas change together."""
 UNUSED_PERIODS: Final = 2
 
 
@@ -104,7 +104,7 @@ class BurstState:
     tokens: dict[str, Tokens] = field(default_factory=dict)
     pool_use: tuple[tuple[float, float], ...] = ()
     moved: dict[str, int] = field(default_factory=dict)
-    """Quotas of the kubelet, in microseconds, of containers whose quota is changed now."""
+    """The kubelet's quota, in microseconds, of each container whose quota is changed now."""
     pods: dict[str, PodBase] = field(default_factory=dict)
     """Quotas of pods whose quota is changed now, by uid."""
 
@@ -114,7 +114,7 @@ class QuotaStep:
     """One change of a container's quota from `now` to `then`, in microseconds per 100 ms."""
 
     base: int
-    """The quota of the limit, which is smaller on a faster node."""
+    """The quota for the container's limit; it is smaller on a faster node."""
     now: int
     then: int
     ceiling: int

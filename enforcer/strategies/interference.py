@@ -43,14 +43,14 @@ from cotenant.enforcer.strategies.eviction.victims import refused_uids
 from cotenant.enforcer.strategies.suppression.suppress_target import demand, suppressible
 
 INTERFERENCE_FACTOR: Final = 2.0
-"""A pod suffers above so many times its baseline. Twice the baseline is beyond its own spread."""
+"""Factor on its baseline above which a pod suffers. Twice the baseline is beyond its usual spread."""
 INTERFERENCE_QUIET_PERCENT: Final = 5
 """Baselines are learned while best effort uses no more of the node than this. Below five percent of the node best
 effort cannot be what a pod suffers from."""
 
 WINDOW_TICKS: Final = 30
 READ_EVERY_TICKS: Final = 10
-"""Pressure and waiting of a cgroup are as old as this at most."""
+"""Largest age of a cgroup's pressure and waiting times, in ticks."""
 CORRELATION: Final = 0.35
 LEAST_SHARE: Final = 0.1
 """Least share of best effort's usage in the window that an antagonist has."""
@@ -76,8 +76,8 @@ class Case:
     """The antagonist's uid; "" if no pod is suspect."""
     correlation: float = 0.0
     others: tuple[tuple[str, float], ...] = ()
-    """(uid, correlation) of the further pods with as much evidence, the heaviest user first: asked to leave in its
-    place while the antagonist's eviction is refused."""
+    """(uid, correlation) of the further pods with as much evidence, the heaviest user first; they are evicted in place
+    of the antagonist while its eviction is refused."""
     step_seconds: float = 0.0
     """Seconds since the last step."""
     calm_seconds: float = 0.0
@@ -95,7 +95,7 @@ class InterferenceState:
     suffering: Mapping[str, float] = field(default_factory=dict)
     """Seconds for which each pod and signal has suffered."""
     beside: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of that time in which best effort ran."""
+    """Seconds of the time in `suffering` in which best effort ran."""
     given_up: Mapping[str, float] = field(default_factory=dict)
     """Monotonic time until which a victim is ignored."""
     case: Case | None = None

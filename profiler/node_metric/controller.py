@@ -36,7 +36,7 @@ from cotenant.recommender.colocation.node_slo import config_data
 FORECAST_SECONDS: Final = DAY_SECONDS
 """Time for which a run's forecast is published: as long as the forecast reaches."""
 EARLY: Final = 0.9
-"""Share of the interval after which a round counts as the next one: the loop's own pauses are not exact."""
+"""Share of the interval after which the next round is due, because the loop's pauses are not exact."""
 
 
 class UsageSource(Protocol):
@@ -106,7 +106,7 @@ class NodeMetricController(Feature):
         return ControllerDecision((*writes.specs, *writes.statuses, *foreseen), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Do nothing: the mirror shows what was written."""
+        """Do nothing: the watched NodeMetrics show what was written."""
 
     def _query_unreported(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
         """Query the usage source if any node has no reporter."""

@@ -111,7 +111,7 @@ class PrometheusResponse(msgspec.Struct, frozen=True):
     error: str = ""
     warnings: list[str] | None = None
     partial: bool | None = msgspec.field(name="isPartial", default=None)
-    """What a cluster of VictoriaMetrics says of an answer without some of its storage."""
+    """True if a cluster of VictoriaMetrics answered without some of its storage nodes."""
 
 
 class TooSlow(SourceLimit):

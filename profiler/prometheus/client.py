@@ -37,7 +37,7 @@ from cotenant.profiler.prometheus.promql import Wording, of_labels, selector
 from cotenant.profiler.settings import PrometheusSettings
 
 TELLING_BYTES: Final = 1 << 20
-"""From this size on, an answer's transfer time is longer than all other variations of its time."""
+"""Size of an answer from which on its transfer time shows whether compression is faster; other delays are shorter."""
 _COMPRESSING_BYTES_PER_SECOND: Final = 30e6
 """What a server compresses with gzip on one core (`bench.profiler.scan`). That is two thirds of an answer's cost to its
 processor, and worth a tenth of the bytes on a slow network alone."""
@@ -67,7 +67,7 @@ class QueryCosts:
 
 
 Renewal = Callable[[], str]
-"""Gives a header Authorization that is valid now; "" for none."""
+"""Returns a header Authorization that is valid now; "" for none."""
 _SIZE_ALONE: Final = (SourceTooLong, answers.CutAnswer, answers.TooLongSpan, answers.TooSlow)
 """Limits that speak of a question's size and of nothing else."""
 

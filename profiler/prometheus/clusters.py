@@ -24,7 +24,7 @@ CLUSTER_LABELS: Final = (
     *("cluster", "cluster_name", "clusterName", "cluster_id", "clusterID", "k8s_cluster", "k8s_cluster_name"),
     *("kubernetes_cluster", "prometheus_cluster", "__tenant_id__", "vm_account_id", "vm_project_id"),
 )
-"""Labels that name a cluster, the usual one first; the last ones a server adds where it answers for several tenants."""
+"""Labels that name a cluster, the usual one first; the last are those of servers that answer for several tenants."""
 BIRTH: Final = "kube_namespace_created"
 _SYSTEM: Final = "kube-system"
 _OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})

@@ -142,7 +142,7 @@ class InventoryBuild:
 def build(
     cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: gaps.SeriesCoverage | None = None
 ) -> InventoryBuild:
-    """Build the inventory at a time. Pods of the window that are gone have end_seconds = now, until usage shows more.
+    """Build the inventory; `now_seconds` is its time, and the end of pods that are gone until usage shows the true end.
 
     If `coverage` is None, the server has exactly the metrics of these rows, all read at this time.
     """

@@ -36,8 +36,8 @@ _MATTER: Final = (
 def present(client: Client, labels: Mapping[str, str], window: TimeWindow, more: Sequence[str] = ()) -> frozenset[str]:
     """Return the names of the metrics that have a series with these labels in the window (Unix seconds).
 
-    If the server does not list names, the metrics of `more` and those that a scan reads are queried at the times of a
-    survey. If these queries fail too, the SourceError of the list is raised.
+    If the server does not list names, the metrics of `more` and those that a scan reads are queried at some times of
+    the window (`survey.moments`). If these queries fail too, the SourceError of the list is raised.
     """
     try:
         return client.names(*window, selector(of_labels(labels)))

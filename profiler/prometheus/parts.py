@@ -29,7 +29,7 @@ THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
 PRESSURE: Final = "container_pressure_cpu_waiting_seconds_total"
 MEMORY: Final = "container_memory_working_set_bytes"
 SWAPS: Final = ("container_memory_swap", "container_swap_usage_bytes")
-"""What of a container is swapped out, by cAdvisor and by the kubelet."""
+"""Metrics of a container's swapped-out memory, by cAdvisor and by the kubelet."""
 ACTIVE_FILE: Final = "container_memory_total_active_file_bytes"
 RSS: Final = "container_memory_rss"
 OOM: Final = "container_oom_events_total"
@@ -75,9 +75,9 @@ ALL_CORES: Final = Matcher(CORE, "!~", ".*[0-9]")
 ONE_EACH: Final = Matcher(CORE, "!~", "(.*[^0-9])?0*[1-9][0-9]*")
 """One series per container: that of the first core, or of all cores, or both if the container has both."""
 USUALLY_AT_MOST_SECONDS: Final = 900
-"""Longest scrape interval that is not a rare one."""
+"""Longest usual scrape interval; longer ones are rare."""
 SERIES: Final = "\0"
-"""Where a shape, an expression of several clauses, has the selector; texts of labels have it escaped."""
+"""Placeholder for the selector in a shape (PromQL of several clauses); label texts have this character escaped."""
 _CHOSEN: Final[Mapping[str, tuple[Matcher, ...]]] = {"<": (ONE_CORE,), ">": (ALL_CORES,)}
 """Mark behind the sign of a selector -> what it chooses besides."""
 

@@ -22,8 +22,7 @@ MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000
 """Values per series and answer; Prometheus refuses more than 11,000."""
 ENOUGH_QUERIES: Final = 165
-"""A pull of fewer queries makes them smaller: the server's memory grows with an answer, each query costs a round
-trip."""
+"""A pull is split into up to this number of queries: large answers cost the server memory, each query a round trip."""
 SMALL_POINTS: Final = 80_000
 """Number of values below which an answer is not made smaller: a scan an hour later needs only a few queries."""
 
@@ -120,7 +119,7 @@ class RangeQuery:
         return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
 
     def narrower_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Return two queries with fewer series: by parts, then namespaces, then time, in which series come and go."""
+        """Return two queries with fewer series: by parts, then namespaces, then time, because series come and go."""
         shards = self.shard.halves() if len(self.parts) == 1 and self.parts[0].by_namespace else None
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else self.halves()
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _SERIES: Final = re.compile(r"\b(time ?)?series\b", re.IGNORECASE)
 """What servers say of questions that select too many series, whatever their span."""
 MOST_FRUITLESS: Final = 16
-"""If so many of the smallest pieces are refused in a row and none is answered, no piece is small enough."""
+"""Number of the smallest pieces refused, with none answered, after which pieces are not split any further."""
 _log = structlog.get_logger(__name__)
 
 

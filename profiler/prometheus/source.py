@@ -258,7 +258,7 @@ class PrometheusSource:
         return began_anew.read((labels, float(values[-1])) for labels, values in answer)
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
-        """Yield the usage in the time spans, one block per query, oldest first; `in_flight` queries run at once."""
+        """Yield the usage in the time spans, one block per query, oldest first; several queries run at once."""
         if not spans:
             return
         window = TimeWindow(min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))

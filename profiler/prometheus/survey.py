@@ -109,7 +109,7 @@ class ServerProfile:
     rates: Rates
     recorded: bool
     names: frozenset[str]
-    """Metrics on the server in the span."""
+    """Names of the metrics on the server in the surveyed span."""
     notes: tuple[str, ...]
     newest_seconds: int | None = None
     """Time of the newest sample of a container's CPU, rounded up; None where none was seen."""

@@ -73,7 +73,7 @@ _CONTAINER_START: Final = _lines_of("container_start_time_seconds")
 _NODE_CPU: Final = _lines_of("node_cpu_usage_seconds_total")
 _NODE_MEMORY: Final = _lines_of("node_memory_working_set_bytes")
 THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
-"""cAdvisor's counter of a container's wait for its quota, on all CPUs; only of what has a quota."""
+"""cAdvisor's counter of a container's wait for its quota, on all CPUs; containers without a quota do not have it."""
 _THROTTLED: Final = _lines_of(THROTTLED)
 _NAMING: Final = re.compile(rb'(?:^|,)(container|namespace|pod)="([^"]*)"')
 _PAUSE: Final = b"POD"

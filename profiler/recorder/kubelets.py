@@ -122,7 +122,7 @@ class Kubelets:
     ) -> None:
         """Create the reader; nothing is queried yet. Raise SettingsError for an unreadable file of certificates."""
         self.asked = 0
-        """Questions so far."""
+        """Number of queries sent so far."""
         self._access, self._interval, self._now, self._page = access, interval_seconds, now, page
         self._context = tls_context(access, rules)
         self._troubles: dict[str, _Trouble] = {}
@@ -220,7 +220,7 @@ def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
 
 
 async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
-    """Return a kubelet's page, or its start up to the needed metric; raise SourceError unless it is a whole 200."""
+    """Return a kubelet's page, or its start up to the needed metric; SourceError unless it is complete (200)."""
     target = f"https://{address.place}{page.target}"
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:

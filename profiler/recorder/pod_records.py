@@ -78,7 +78,7 @@ class PodRecords:
     """Converter of pod objects to records; equal pod shapes share one object, which exists as long as a pod has it."""
 
     def __init__(self) -> None:
-        """Know no shape yet."""
+        """Create a converter that has no pod shapes yet."""
         self._shapes: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 
     def of(self, pod: StatedPod) -> RecordedPod:

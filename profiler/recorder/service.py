@@ -52,15 +52,14 @@ from cotenant.profiler.settings import ProfilerSettings
 
 LEASE: Final = "cotenant-recorder"
 BRIDGED_INTERVALS: Final = 2.5
-"""One reading may fail: its time is covered by the next one."""
+"""Most intervals between two readings without a gap between them: one reading may fail."""
 PENDING_SLOTS: Final = 12
 """Most closed slots that wait while the store cannot be written."""
 GRACE_SECONDS: Final = 30.0
-"""After the reading that follows a slot's end: kubelets report what they measured some seconds before."""
+"""Time, beyond an interval, from a slot's end until it is closed: kubelets report samples that are some seconds old."""
 POLL_SECONDS: Final = 0.5
 FIRST_ROUNDS: Final = 2
-"""First rounds, which follow each other soon: a rate needs two readings of a counter, and the first page needs
-rates."""
+"""Number of first rounds, which follow each other soon, because a rate needs two readings of a counter."""
 FIRST_SHARE: Final = 0.25
 """Share of the interval between two of these first rounds."""
 FIRST_SECONDS: Final = 2.0 * DAY_SECONDS

@@ -38,7 +38,7 @@ SAME_START_SECONDS: Final = 0.5
 FORGOTTEN_SECONDS: Final = 900.0
 """Time without a sample after which a series is dropped; if it returns, it is new. Older samples are ignored."""
 COLUMNS: Final = ("_start", "_rate", "_bytes")
-"""By row, NaN where there is none: the start of the container, and the last rate (millicores) and memory."""
+"""Names of arrays by row, NaN = none: the container's start, its last rate (millicores), its last memory (bytes)."""
 NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))
 
 
@@ -157,7 +157,7 @@ class UsageSlots(Generic[RefT]):
             raise ValueError(f"a gap of {longest_seconds:g} s cannot be bridged within slots of 300 s")
         self.defects: Counter[Defect] = Counter()
         self.late = 0
-        """Shares of samples whose slot was already closed or is long over, and that are in no value."""
+        """Number of samples, or of parts of them, that are in no value: their slot was closed or is long over."""
         self.newest_seconds = 0.0
         """Time of the newest sample, 0 before any: a clock that jumped ahead closes no slot before its samples."""
         self._ref_of, self._longest = ref_of, longest_seconds

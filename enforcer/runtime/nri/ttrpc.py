@@ -21,7 +21,7 @@ RUNTIME_CONNECTION: Final = 2
 REQUEST: Final = 1
 RESPONSE: Final = 2
 MAX_FRAME_BYTES: Final = 4096
-"""Of a frame's payload that we send: the runtime reads through a buffer of this size and cannot take a larger one."""
+"""Largest payload of a frame that is sent: the runtime reads through a buffer of this size."""
 MAX_MESSAGE_BYTES: Final = 4 << 20
 """Largest body of a message; a larger one is refused on both sides."""
 OK: Final = 0

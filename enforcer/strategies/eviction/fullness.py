@@ -61,7 +61,7 @@ def used_and_total(observation: Observation, resource: Resource) -> tuple[int | 
 
 
 def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
-    """Return the amount to release, 0 below the threshold, and usage in percent; a `lower` not below it is ignored."""
+    """Return the amount to release, 0 below the threshold, and usage in percent; ignore a `lower` >= `threshold`."""
     amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
@@ -117,7 +117,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
 
 
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
-    """Yield a verdict for each class with a threshold that pods request and the node does not offer now."""
+    """Yield a verdict for each mid or batch resource with a threshold that pods request and the node does not offer."""
     for resource in Resource:
         if not thresholds.enable or bounds(thresholds, f"{resource.value}_allocatable")[0] is None:
             continue

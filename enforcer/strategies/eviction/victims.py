@@ -38,10 +38,10 @@ from cotenant.enforcer.decide.granted import total
 from cotenant.enforcer.settings import BestEffortSettings
 
 CPU_COOLDOWN_SECONDS: Final = 20.0
-"""After an eviction for CPU, none for so long. Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds
-20)."""
+"""Time after an eviction for CPU in which no other one follows. Default of koordlet's CPU eviction
+(--cpu-evict-cool-time-seconds 20)."""
 MEMORY_COOLDOWN_SECONDS: Final = 4.0
-"""After an eviction for memory, none for so long. Default of koordlet's memory eviction
+"""Time after an eviction for memory in which only urgent ones follow. Default of koordlet's memory eviction
 (--memory-evict-cool-time-seconds 4)."""
 
 EVICTION_ENABLED_LABEL: Final = "koordinator.sh/eviction-enabled"
@@ -121,9 +121,10 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier evictions: `told` are those requested, `last_seconds` has, per resource, the last eviction before them.
+    """Earlier evictions: `told` are requests for pods still present, `last_seconds` the times of the last ones before.
 
-    `leaving_since` has, by pod uid, when the pod was first seen to be deleted, by whatever client; monotonic seconds.
+    `last_seconds` is by resource. `leaving_since` has, by pod uid, when the pod was first seen to be deleted, by
+    whatever client. All times are monotonic seconds.
     """
 
     told: tuple[RequestedEviction, ...] = ()

@@ -90,7 +90,7 @@ class SuppressState:
     eased_seconds: float = 0.0
     lifted: bool = False
     lift_factor: float = 1.0
-    """Factor on the weight that gives the guaranteed share among siblings alone."""
+    """Factor on the weight that would give the guaranteed share if only sibling cgroups used the CPU."""
     careful: bool = False
     """True while best effort, after an interference, has not got back all CPU that it may use."""
 

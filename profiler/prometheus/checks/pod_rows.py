@@ -69,9 +69,9 @@ NODE_SWAP: Final = ("node_memory_SwapTotal_bytes", "node_memory_SwapFree_bytes",
 FILLS: Final = 0.85
 """Share of its limit from which on a working set counts as filling it."""
 APART: Final = 0.02
-"""How far counters of one container may be apart, as a share of the higher one ..."""
+"""Largest usual difference of a container's counters, as a share of the highest; APART_SECONDS is added to it."""
 APART_SECONDS: Final = 900
-"""... beside what it uses in this time, which may lie between the scrapes of two replicas."""
+"""Seconds of the container's CPU usage between which two replicas of Prometheus may scrape it."""
 
 Row = tuple[Mapping[str, str], float]
 """Labels of a series and its value."""

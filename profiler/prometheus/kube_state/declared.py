@@ -110,7 +110,7 @@ def kinds_with_own_annotations(state: State) -> frozenset[str]:
 
 
 def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
-    """Return the cotenant.dev annotations of each workload; "_" is read as "-", as in all of cotenant's keys."""
+    """Return the cotenant.dev annotations of each workload; "_" is read as "-", because cotenant's keys have no "_"."""
     annotations: dict[WorkloadRef, dict[str, str]] = {}
     for metric, (kind, label) in ANNOTATED.items():
         for x, _ in state[metric]:

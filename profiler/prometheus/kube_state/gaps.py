@@ -46,12 +46,12 @@ READ_LATE: Final = (
     *(INIT_INFO, INIT_REQUESTS, INIT_LIMITS, INIT_RESTARTS),
     *(NODE_INFO, NODE_LABELS, LIMIT_RANGE, *ANNOTATED),
 )
-"""Metrics that are read each by itself at its newest sample of the last day where the snapshot's moment has none.
+"""Metrics that, if the snapshot has none of their samples, are each read at their newest sample of the last day.
 
-Most have a series for each object that there is. After the last LimitRange of a cluster was deleted its bounds hold
-for a day more; the other way round, a bound that is not read would let a proposal fall below it. Annotations are looked
-for in the whole window: while there is any workload of a kind there is a series, so that without one they were not
-taken away but are not exported any more. Jobs come and go, so that of them a day is enough, too.
+Most have a series for each existing object. So the bounds of a cluster's last LimitRange still apply for a day after
+its deletion; if they were not read, a proposal could fall below a bound that exists. Annotations of kinds other than
+Job and CronJob are searched in the whole window: any workload of a kind has a series, so a kind without one is no
+longer exported. Jobs come and go, so a day is enough for them.
 """
 LATE_SECONDS: Final = DAY_SECONDS
 _LASTING: Final = frozenset(m for m, (kind, _) in ANNOTATED.items() if kind not in ("Job", "CronJob"))

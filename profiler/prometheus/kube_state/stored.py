@@ -20,7 +20,7 @@ METRICS: Final = ("apiserver_resource_objects", "apiserver_storage_objects", "et
 LIMIT_RANGES: Final = "limitranges"
 AUTOSCALERS: Final = "horizontalpodautoscalers"
 OF_KINDS: Final = Matcher("resource", "=~", f"({LIMIT_RANGES}|{AUTOSCALERS})(\\..*)?")
-"""The series of the required kinds; in older servers kinds outside the core have their group behind a dot."""
+"""Matches the series of the required kinds; older servers append the group of a kind outside the core after a dot."""
 CREATED: Final = {LIMIT_RANGES: "kube_limitrange_created", AUTOSCALERS: "kube_horizontalpodautoscaler_created"}
 """Kind -> the metric of kube-state-metrics with the creation time: one series for each object."""
 _NAMES: Final = {LIMIT_RANGES: "limitrange", AUTOSCALERS: "horizontalpodautoscaler"}

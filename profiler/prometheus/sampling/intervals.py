@@ -287,7 +287,7 @@ def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, .
 
 
 RESOLUTION_SECONDS: Final = FIVE_MINUTES_SECONDS
-"""Thanos' finer downsampling."""
+"""Resolution of Thanos' finer downsampled data."""
 
 
 def raw_start_seconds(hourly: Mapping[int, Mapping[int, int]]) -> int | None:
