@@ -104,7 +104,7 @@ def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) 
 
 
 class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
-    """The terms of a batch of changes; `step_of` is the id of the ladder (a cut in several steps) that it continues.
+    """The terms of a batch of changes; `step_of` is the ladder (a cut in several steps) of which the batch is a step.
 
     If the batch is one workload that is resized in place, `canary` is a share of its pods.
     """

@@ -96,7 +96,7 @@ class ChangeLedger:
             )
 
     def fence(self, change: str) -> bool:
-        """Append a row that stops all writes of a process that held the lock before, so that its change can be settled.
+        """Append a row that stops all writes of a process that held the lock before, so that `change` can be settled.
 
         Return True if a row was appended, which happens once per lock. The caller then waits, because a write that the
         process sent just before may still be on its way.

@@ -306,7 +306,7 @@ class ClusterChangeService:
         return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, head_is_kept, notes_told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
-        """Return a watcher that uses cotenant's account; `report` gets its notifications and those of `ahead`."""
+        """Return a watcher that uses cotenant's account; `report` gets its notifications and those from `ahead`."""
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
 

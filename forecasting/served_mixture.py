@@ -39,8 +39,9 @@ _LEVEL_95: Final = LEVELS.index(0.95)
 def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
     """Return the mixture's forecasts (R, n, H, L) of back-tested days, newest first, weighted by older back-tests.
 
-    Tests on the last hours are left out: before each past day they would take a sixth of the time of a forecast, and
-    would not improve the booster and the calibration that learn from these forecasts (`bench.forecasting.decisions`).
+    The weights leave out a `NearTest` (of the last hours before each day): it would take a sixth of the time of a
+    forecast, and would not improve the booster and the calibration that learn from these forecasts
+    (`bench.forecasting.decisions`).
     """
     sharpness = BLEND_SHARPNESS
     days = [

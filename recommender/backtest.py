@@ -218,7 +218,7 @@ class Shortage:
 
 
 def share_above(mean: FloatMatrix, peak: FloatMatrix, amount: FloatMatrix) -> FloatMatrix:
-    """Return the share 0..1 of each slot's time with demand above `amount`, by its mean and peak; 0 if unsampled."""
+    """Estimate from mean and peak the share 0..1 of each slot's time with demand above `amount`; 0 if unsampled."""
     low = np.maximum(2 * mean - peak, 0)
     busy = np.minimum(2 * mean / np.maximum(peak + low, _TINY), 1)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -56,10 +56,10 @@ class Young(NamedTuple):
 
 
 def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
-    """Yield a Sibling, with its demand, for each container with at least a week of history that has a proposal.
+    """Yield a Sibling, with its demand, for each proposed request of a container with at least a week of history.
 
-    Resources without a proposal, with a leak, or followed by an autoscaler are left out: their amount says little about
-    a pod of another workload.
+    Resources with a leak, or followed by an autoscaler, are left out: their amount says little about a pod of another
+    workload.
     """
     for recommendation in recommendations:
         for resource in Resource:

@@ -62,8 +62,8 @@ def first_step(
 ) -> tuple[Recommendation, ...]:
     """Return the recommendations with large cuts reduced to their first step, and limits raised to the requests.
 
-    `at_once` names the step rules that are overridden: cuts of their resource are not reduced. A reduced value has a
-    clamp with the name of its step rule. Savings in money follow the requests.
+    `at_once` names overridden guardrails on step sizes: cuts of their resource are not reduced. The last clamp of a
+    reduced value has the name of its guardrail. Savings in money follow the requests.
     """
     return tuple(_first_of(recommendation, settings, at_once) for recommendation in recommendations)
 

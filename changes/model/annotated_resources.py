@@ -61,7 +61,7 @@ class AnnotatedResources:
 
 
 def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
-    """Return the annotation's text with these resources of containers; raise UsageError if it is too long."""
+    """Return the text of the annotation that sets these containers' resources; raise UsageError if it is too long."""
     text = msgspec.json.encode(dict(sorted(swaps.items()))).decode()
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} would be {len(text)} characters long", fix="Change fewer containers.")

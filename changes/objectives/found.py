@@ -91,7 +91,7 @@ class FoundObjective:
 class Guards:
     """The metric queries that verify a workload's changes now, and the found queries that could verify them.
 
-    `refused` are queries of its annotations that are not used; `gaps` says what could not be searched.
+    `refused` are queries in the workload's annotations that are not used; `gaps` says what could not be searched.
     """
 
     workload: WorkloadRef
@@ -102,7 +102,7 @@ class Guards:
 
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
-    """Decide whether a service's latency and failed requests can verify changes: try the verdict's rules on a week."""
+    """Decide, by a service's hours of one week, whether its latency and failed requests can verify its changes."""
     objectives = []
     for measure, query in week.queries.items():
         values = week.measured[measure]
@@ -113,7 +113,7 @@ def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[Found
 
 
 def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
-    """Decide whether an objective that somebody has written can verify changes: try its rule on the week's hours."""
+    """Decide, by the hours of one week, whether an objective that somebody has written can verify changes."""
     objective, values = week.objective, week.values
     alarms = false_alarm_ratio(objective.measure, values, settings, objective.ceiling)
     refusal = _objective_refusal(week, values[np.isfinite(values)], alarms)

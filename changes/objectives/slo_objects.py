@@ -94,7 +94,7 @@ def _sloth_ratio(sli: Json) -> _Ratio:
 
 
 def pyrra_objectives(body: Any) -> list[SloObject]:
-    """Return the objective of a ServiceLevelObjective (pyrra.dev/v1alpha1), summed over the labels in `grouping`."""
+    """Return the one objective of a ServiceLevelObjective (pyrra.dev/v1alpha1); its field `grouping` is ignored."""
     spec = _map(_map(body).get("spec"))
     objective = replace(_head(PYRRA, body), window=_text(spec.get("window")))
     return [_with_ratio(objective, partial(_pyrra_ratio, _map(spec.get("indicator"))), _percent(spec.get("target")))]

@@ -56,8 +56,8 @@ def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """Verify a change after its soak time, and a second time later; raise NoData before the soak time is over.
 
-    `verification` defines what counts as harm. If a configured query has no answer, the change keeps its state without
-    a verdict.
+    The module `verification` defines what counts as harm. If a configured query has no answer, the change keeps its
+    state without a verdict.
     """
     pace, now = pace_of(actions.settings), actions.journal.clock.now_seconds()
     age = pace.verify_seconds if status.state is ChangeState.VERIFIED else pace.soak_seconds

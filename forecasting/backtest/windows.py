@@ -83,7 +83,7 @@ def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WIN
 
 
 def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> Flags:
-    """Return for each day whether it has a second, separate window at least EQUAL times as high as the highest."""
+    """Return for each day whether a second, separate window has a mean of at least EQUAL times the highest one's."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     means = np.nan_to_num(run_means(actual, width))
     best = means.argmax(axis=1)

@@ -86,7 +86,7 @@ class Calendar:
         return self._usual_level(history, rested=self.off)
 
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
-        """Return the history (n, grid.size x k) from which the highest value of the day ahead is learned.
+        """Return the history (n, k values for each slot of the grid) from which the highest value ahead is learned.
 
         Days of rest are gaps in it unless the day ahead is one; slots of events are divided by the event's factor.
         """

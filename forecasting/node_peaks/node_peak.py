@@ -151,8 +151,8 @@ def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettin
 def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
     """Return each node's highest usage in the last 14 days by pods of a priority above batch that are not prod.
 
-    `high`, `prod`: (n, slots), totals of all pods above batch and of prod pods, NaN = no pods. Such pods are too few
-    for a calibrated peak of their own, and their present usage alone would exceed the risk if they burst.
+    These pods are too few for a calibrated peak of their own, and their present usage alone would exceed the risk if
+    they burst. `high`, `prod`: (n, slots), totals of all pods above batch and of prod pods, NaN = no pods.
     """
     recent = slice(-RECORD_DAYS * slots_per_day, None)
     rest = np.nan_to_num(high[:, recent]) - np.nan_to_num(prod[:, recent])

@@ -205,7 +205,7 @@ class Fit:
 
 
 def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
-    """Find the start times, by half hours, from which the job finishes before its deadline."""
+    """Find the half hours at which the job can start, with capacity for the whole run, to end before its deadline."""
     first = rooms.first_slot(now_seconds)
     begin = max(now_seconds, rooms.start_seconds)
     last = math.floor((begin + job.deadline * HOUR_SECONDS - rooms.start_seconds) / STEP_SECONDS + 1e-9)

@@ -69,7 +69,7 @@ class Topology:
 def publish_zones(
     topologies: Iterable[Topology], offered: Mapping[str, Mapping[Resource, int]], lend: Lend, threshold: float
 ) -> Iterator[Patch]:
-    """Yield a patch for each NodeResourceTopology whose zones have other batch amounts than computed.
+    """Yield a patch for each NodeResourceTopology whose zones have other batch amounts than `lend` computes.
 
     `offered` is what each node lends to batch; a missing node or resource means nothing. `threshold` is the share of
     the published amount up to which a difference is not written.
