@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """Return the patch that removes expired hand-overs of reserved capacity from the SwapGuard; None without any."""
+    """Return the patch that removes expired hand-overs of reserved capacity from the SwapGuard; None if it has none."""
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []

@@ -160,7 +160,7 @@ class SizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PodOfNode:
-    """A pod of a removable node, and the node that takes it in the first trial."""
+    """A pod of a removable node, and the node on which the first placement trial (`ClusterSize.trials`) put it."""
 
     pod: str
     owner: str

@@ -52,7 +52,7 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
 
 
 def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
-    """Return the four bills in one sentence; "" if none of them has a mix."""
+    """Return the four monthly bills in one sentence; "" if none of them has a mix of machine types."""
     priced = [f"{bill.name} {money(bill.price_month, currency)}" for bill in bills if bill.price_month is not None]
     has_mix = any(bill.bound_month is not None for bill in bills)
     return f"A month costs: {', '.join(priced)}" if has_mix and priced else ""
@@ -321,7 +321,7 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 
 
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
-    """Return the four bills; right-sizing applies the recommended requests of `level`, of READY if it is NOW."""
+    """Return the four monthly bills; right-sizing uses the recommended requests of `level`, of READY if it is NOW."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
     return four_bills(report.at(RequestLevel.NOW), report.at(later))
 

@@ -170,7 +170,7 @@ def mix_table(mix: Mix | None) -> Table:
 
 
 def bill_table(bills: Sequence[Bill]) -> Table:
-    """Return the table of the four bills, one per row."""
+    """Return the table of the four monthly bills, one per row."""
     rows = [
         {
             "bill": bill.name, "nodes": bill.nodes, "price_month": bill.price_month,

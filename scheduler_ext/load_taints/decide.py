@@ -74,7 +74,7 @@ class LoadTaintChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoads:
-    """The loads of all nodes at one time; arrays are (nodes,). Shares are of the `schedulable` nodes.
+    """The loads of all nodes at one time; arrays are (nodes,). Shares in `LoadTaintArgs` are of `schedulable` nodes.
 
     `now` and `peak` are the load in percent of the nearest threshold of CPU and memory, at present and at the
     forecast's peak; NaN if unknown. `effects` are the present taints, `changed_seconds` the Unix time of their last
@@ -131,8 +131,8 @@ def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> Lo
 def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) -> Iterator[LoadTaintChange]:
     """Yield the changes that lead to the plan; those that make nodes available come first.
 
-    A node is refused only if the nodes refused now and the newly refused ones stay within the limit: a removed taint
-    frees its place only once the removal is written, in whatever order writes arrive.
+    A node gets NoSchedule only if the nodes that have it now and those that get it stay within the limit: a removed
+    taint frees its place only once the removal is written, in whatever order writes arrive.
     """
     taintable = cap(loads.schedulable, arguments.refused_share) - int(
         np.count_nonzero(loads.effects == LoadEffect.REFUSED)

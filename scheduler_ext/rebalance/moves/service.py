@@ -72,7 +72,7 @@ HISTORY_ROWS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class MoveServiceConfig:
-    """Dependencies of a `ClusterMoveService`. The ledger's head is kept in `anchor_namespace` ("" keeps it nowhere).
+    """Dependencies of a `ClusterMoveService`. A copy of the ledger's last hash is in `anchor_namespace`, nowhere if "".
 
     `namespace` is the manager's. `configured` is False if the arguments are the built-in defaults. With
     `by_koordinator`, Koordinator's own descheduler executes the jobs.
