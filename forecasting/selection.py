@@ -110,7 +110,7 @@ def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -
 
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Return scores (M, n): the weighted mean over K tests of (M, K, n; NaN = none), shrunk to that of all series."""
+    """Return scores (M, n): the weighted mean over K tests of (M, K, n; NaN = none), drawn to that of all series."""
     weights = ORIGIN_DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
     mass = weights.sum(axis=1)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
