@@ -39,9 +39,8 @@ _LEVEL_95: Final = LEVELS.index(0.95)
 def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
     """Return the mixture's forecasts (R, n, H, L) of back-tested days, newest first, weighted by older back-tests.
 
-    The last hours before each day (`NearTest`) do not count in the weights: they would take a sixth of a forecast's
-    time, and would not improve the booster and calibration that learn from these forecasts
-    (`bench.forecasting.decisions`).
+    The last hours before each day (`NearTest`) do not count in the weights: that would take a sixth of a forecast's
+    time, and would improve neither the booster nor the calibration (`bench.forecasting.decisions`).
     """
     sharpness = BLEND_SHARPNESS
     days = [
