@@ -49,7 +49,7 @@ from cotenant.dashboard.sources.source import ResultSource
 _log = structlog.get_logger(__name__)
 ASSETS: Final = Path(__file__).parent / "assets"
 ANSWER_SECONDS: Final = 10
-"""For the answers under way when the server is ended; a kubelet waits 30 seconds."""
+"""Time for answers under way when the server is stopped; a kubelet waits 30 seconds."""
 
 
 def create_app(
@@ -170,7 +170,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 
 
 class PageAddresses:
-    """ASGI middleware that serves the frame at each page's address, and redirects other names of a page to it."""
+    """ASGI middleware that serves Dash's document at each page's address, and redirects a page's other names there."""
 
     def __init__(self, app: Any, base: str) -> None:
         """Wrap the application; `base` is the base path."""

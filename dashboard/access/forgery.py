@@ -14,9 +14,9 @@ from typing import Final
 from cotenant.dashboard.access.front import Front
 
 COOKIE: Final = "_csrf_token"
-"""From which Dash's renderer takes the token by itself."""
+"""Cookie from which Dash's renderer takes the token by itself."""
 HEADER: Final = "x-csrftoken"
-"""In which it sends it."""
+"""Header in which Dash's renderer sends the token."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

@@ -41,13 +41,13 @@ Scope = MutableMapping[str, Any]
 Send = Callable[[Any], Awaitable[None]]
 
 OPEN: Final = ("livez", "readyz", "metrics")
-"""For the kubelet and Prometheus, which log in nowhere; they say nothing of the cluster's contents."""
+"""Endpoints for the kubelet and Prometheus, which cannot log in; they reveal nothing of the cluster's contents."""
 EARLY_SECONDS: Final = 60.0
-"""So long before a token ends it is renewed."""
+"""Time before the end of a token at which it is renewed."""
 PATIENCE_SECONDS: Final = 30.0
 """Pause before a silent provider is asked again to renew a token."""
 WAITING: Final = 8
-"""So many threads wait for the store of logins, and so many for renewals; everything else has threads of its own."""
+"""Threads that wait for the store of logins; as many wait for renewals. Everything else has threads of its own."""
 REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
 LAUNCH_WORDS: Final = "This dashboard answers only the person who started it: the request lacks its launch token."
 LAUNCH_FIX: Final = (

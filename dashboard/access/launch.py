@@ -24,11 +24,11 @@ from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.sessions import Seals
 
 PARAMETER: Final = "token"
-"""Of the printed address."""
+"""Query parameter of the printed address that holds the launch token."""
 _SEALED: Final = "launch"
 _BEARER: Final = ("bearer ", "token ")
 BELOW: Final = ".localhost"
-"""Below which names are the loopback's by themselves, without a name server."""
+"""End of a name that browsers resolve to the loopback address without a name server."""
 _RESOLVES: Final = re.compile(r"(?:Chrome|Chromium|Firefox)/\d")
 """Of the User-Agent of browsers that resolve every name below `localhost` by themselves; WebKit asks the system."""
 

@@ -26,14 +26,14 @@ from cotenant.base.http.requests_adapter import CertificateAdapter
 from cotenant.changes.access.settings import OidcSettings
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures of a key pair only: with a shared secret, or none, anybody could sign."""
+"""Accepted signatures, only those of a key pair: with a shared secret, or none, anybody could sign."""
 TIMEOUT_SECONDS: Final = 10.0
 KEPT_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 30.0
-"""Soonest that keys are asked for again because a token names one that is not known, or because the provider failed."""
+"""Shortest time before keys are requested again, because a token names an unknown key or the provider failed."""
 LEAST_AGAIN_SECONDS: Final = 0.1
-"""The same after a failure that came at once, as while the provider starts: whoever logs in then must not wait for
-long. One that took its time is remembered for three times as long, because each further try holds a thread up."""
+"""Shortest time after a failure that came at once, as while the provider starts: people who log in must not wait long.
+After a slow failure it is three times as long as that took, because each further attempt occupies a thread."""
 LEEWAY_SECONDS: Final = 30
 
 

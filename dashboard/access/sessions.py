@@ -24,7 +24,7 @@ LOGIN_SECONDS: Final = 600
 
 @dataclass(slots=True)
 class LoginRecord:
-    """A login as it is stored; times are Unix seconds. Its tokens are renewed at `renew_seconds`, or never if None."""
+    """One login as it is stored; times are Unix seconds; its tokens are renewed at `renew_seconds` (None: never)."""
 
     name: str
     groups: tuple[str, ...]

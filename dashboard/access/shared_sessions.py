@@ -31,14 +31,14 @@ from cotenant.base.store.files import Folder
 from cotenant.dashboard.access.sessions import LoginRecord, Session, Sessions, fresh_id
 
 REREAD_SECONDS: Final = 2.0
-"""So long after a logout on one replica another one may still let the person in."""
+"""Time after a logout on one replica during which another replica may still let the person in."""
 AWAY_SECONDS: Final = 30.0
-"""So long a store that did not answer is not asked again: who is known stays logged in, others get an error at once."""
+"""Pause before a store that did not answer is asked again; known people stay logged in, others get an error at once."""
 CLAIM_SECONDS: Final = 30.0
-"""So long one replica may take to renew a login's tokens before another one tries."""
+"""Time that one replica may take to renew a login's tokens before another replica tries."""
 KEY_BYTES: Final = 32
 ENDED: Final = ".ended"
-"""After the name of a login that ended before its time."""
+"""Suffix of the name of a login that ended before its time."""
 _log = structlog.get_logger(__name__)
 
 

@@ -31,9 +31,9 @@ LINES: Final = "autopilot-lines"
 REASON: Final = "autopilot-reason"
 LEDGER_ALONE: Final = "Nothing is written to the cluster; the ledger records the action."
 ASKED: Final = "autopilot-asked"
-"""Where a button puts what it asks for: rounds draw the page anew, and a click must not be lost with its button."""
+"""Store of what a button requests: each round redraws the page, and a click must not be lost with its button."""
 EVERYTHING: Final = "*"
-"""In the place of a policy or workload: the whole autopilot."""
+"""Stands for the whole autopilot, in the place of the name of a policy or workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
 
 
 def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
-    """Return the confirmation and the action it confirms; for ACT, it shows the policy's spec and keeps its digest."""
+    """Return the confirmation and its action; to let a policy act (ACT), both include its spec's digest."""
     _require_act(act)
     chosen = {"act": act, "name": name}
     if act != ACT:

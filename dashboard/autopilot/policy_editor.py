@@ -35,7 +35,7 @@ TITLE: Final = "Policy"
 MOST_ROWS: Final = 200
 JOBS: Final[Jobs[PreviewJob]] = Jobs()
 FIRST_SECONDS: Final = 0.7
-"""For which a preview is waited for before its progress is shown."""
+"""Longest wait for a preview before its progress is shown instead."""
 POLL_MS: Final = 700
 VERDICTS: Final = {QueueVerdict.ACT: "teal", QueueVerdict.PROPOSE: "blue", QueueVerdict.WAIT: "gray"}
 DRAWN: Final[Drawn] = {
@@ -45,11 +45,11 @@ DRAWN: Final[Drawn] = {
     **{f"memory_{word}": lambda amount: _amount(amount, Resource.MEMORY) for word in (FREES, RAISES)},
     "workload": lambda drawn: drawn,
 }
-"""Columns of a queue that are drawn otherwise than by their kind."""
+"""Column of a queue -> function that draws its values, where that of the column's kind is not used."""
 LISTED: Final = Schema(
     QUEUE.name, tuple(column for column in QUEUE.columns if column.name not in ("namespace", "kind")), ("workload",)
 )
-"""A queue on a page: namespace and kind stand below the workload's name, as in every list."""
+"""The columns of a queue on a page: namespace and kind stand below the workload's name, as in every list."""
 TEMPLATE: Final[dict[str, Any]] = {
     "apiVersion": "cotenant.dev/v1alpha1",
     "kind": "AutopilotPolicy",
@@ -68,7 +68,7 @@ FIELDS: Final = (
 
 
 DIRECTIONS: Final = {TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThrottling"], TodoList.CUT.value: ["Down"]}
-"""List of what there is to do -> the directions of a policy about it."""
+"""To-do list -> directions of changes that a new policy allows if it is opened from that list."""
 
 
 def draft_of(name: str) -> dict[str, Any]:

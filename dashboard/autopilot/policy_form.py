@@ -114,9 +114,9 @@ FIELDS: Final = (
     PolicyField(("spec", "startUpFactor"), "CPU of a starting pod, multiple of its request", FieldKind.NUMBER),
     PolicyField(("spec", "replicaFloorFactor"), "Replicas before a peak, multiple of minReplicas", FieldKind.NUMBER),
 )
-"""In the order of the form. `selector.matchExpressions` is in the YAML alone; objectives have a form of their own."""
+"""The form's fields in order. `selector.matchExpressions` is in the YAML alone; objectives have a form of their own."""
 IDENTITY: Final = 2
-"""So many of the first fields say which policy it is: an existing one keeps them."""
+"""Number of first fields that identify the policy; they cannot be edited in an existing policy."""
 OBJECTIVE: Final = (
     PolicyField(("", "name"), "Name", FieldKind.TEXT),
     PolicyField(
@@ -128,7 +128,7 @@ OBJECTIVE: Final = (
     PolicyField(("", "ceiling"), "Never above", FieldKind.NUMBER),
     PolicyField(("", "query"), "PromQL", FieldKind.TEXT),
 )
-"""What a person says of one objective."""
+"""The form's fields of one objective."""
 QUERY_NOTE: Final = (
     "The query returns one series for a workload; $namespace, $workload, $pods and $window are replaced by its values. "
     "`cotenant explain guards NAMESPACE/KIND/NAME` prints the queries that cotenant found."

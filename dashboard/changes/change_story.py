@@ -45,7 +45,7 @@ SETTLE: Final = "change-settle"
 CONFIRM: Final = "change-second"
 DECLINE: Final = "change-decline"
 ASKED: Final = (ROLL_BACK, VERIFY, SETTLE, CONFIRM, DECLINE)
-"""Stores of what buttons ask for."""
+"""Ids of the stores in which buttons put the action that they request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cotenant.base.errors import CotenantError
 
 JobT = TypeVar("JobT", bound="PageJob")
 MOST_JOBS: Final = 8
-"""Number of jobs that are kept, the newest; an older one is stopped, and started again on request."""
+"""Most jobs that are kept, the newest ones; an older one is stopped, and started again on request."""
 VIEWER_GONE_SECONDS: Final = 3.0
 """How long a job continues after the last request; a page sends one each second."""
 ABANDONED_SECONDS: Final = 900.0

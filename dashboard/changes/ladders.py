@@ -24,9 +24,9 @@ from cotenant.dashboard.frame.view import View
 ASKED: Final = "ladder-asked"
 """Store of the ladder that a button stops: {"ladder": id}."""
 BACK: Final = "ladder"
-"""What the dialog of a rollback is asked for, with the ladder's id and the last step that stays."""
+"""Kind of rollback that a button requests from the dialog, with the ladder's id and the last step that stays."""
 MOST: Final = 50
-"""Ladders that the page lists; the command lists all."""
+"""Most ladders that the page lists; the command lists all."""
 TONES: Final[Mapping[RungState, tuple[str, str]]] = {
     RungState.PLANNED: ("planned", "gray"),
     RungState.UNDER_WAY: ("under way", "blue"),

@@ -34,7 +34,7 @@ COMMIT: Final = "git"
 """The form of a bundle that is a commit in the Git repository of the settings."""
 KEY: Final = re.compile(r"[0-9a-f]{8,32}")
 MOST_NAMED: Final = 200
-"""Workloads that an address names; more are a filter of the list."""
+"""Most workloads that an address names; more are selected by the filters of the list."""
 BY_ITSELF: Final = (Method.TEMPLATE, Method.IN_PLACE, Method.ANNOTATE)
 """Methods by which the cluster is changed."""
 RULE_NAMED: Final = re.compile(r"guardrail ([a-z][a-z-]*):")

@@ -45,15 +45,15 @@ STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.GONE: ("gray", "No longer in effect: the values were changed later, or the workload was deleted."),
 }
 ASKED: Final = "review-asked"
-"""What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""
+"""Store of what a button of the outcome requests: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""
 STOP_ASKED: Final = "review-stop-asked"
-"""What the button that stops a review of many workloads asks for."""
+"""Store that the button fills which stops a review of many workloads."""
 ROLL_BACK: Final = "roll-back"
 VERIFY: Final = "verify"
 SECOND_PERSON: Final = "second-person"
-"""The guardrail."""
+"""Name of the guardrail that requires a second person."""
 MOST_TEXT: Final = 200_000
-"""Characters of files that a page shows; all of them are in the download."""
+"""Most characters of files that a page shows; all files are in the download."""
 
 
 def progress(done: int, total: int, left_seconds: float | None) -> Component:

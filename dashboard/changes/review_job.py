@@ -17,7 +17,7 @@ from cotenant.dashboard.changes.jobs import PageJob
 from cotenant.dashboard.changes.review import default_method
 
 CHUNK: Final = 10
-"""Workloads of the first question to the cluster: a stop takes effect after a question."""
+"""Number of workloads in the first question to the cluster; a stop takes effect after the question under way."""
 CHUNK_SECONDS: Final = 1.0
 """How long a question should take: each reads nodes, budgets and quotas anew, so that larger ones cost less."""
 MOST_OF_A_CHUNK: Final = 200

@@ -30,7 +30,7 @@ from cotenant.recommender.model.steps import NextStep
 
 GPU_TITLE: Final = "GPU share"
 MOST_SHOWN: Final = 60
-"""Workloads that a step draws; the last step lists all of them."""
+"""Most workloads that a step draws; the last step lists all of them."""
 OPEN_AT_FIRST: Final = 3
 """Workloads whose details are open when the step is drawn."""
 RESTARTS: Final = {

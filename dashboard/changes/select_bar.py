@@ -31,9 +31,9 @@ from cotenant.recommender.model.savings import When
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PUT_OFF: Final = "put-off-asked"
-"""What a button asks for: {"kind": "snooze" or "dismiss", "of": a workload's name, or "selection"}."""
+"""Store of what a button requests: {"kind": "snooze" or "dismiss", "of": a workload's name, or "selection"}."""
 NEW: Final = "new"
-"""In the URL's `policy`: one that does not exist yet."""
+"""Value of the URL's `policy` for a policy that does not exist yet."""
 NONE_YET: Final = "No row is selected: tick rows, or press x."
 
 

@@ -27,9 +27,9 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 
 DAYS: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "": "for good"}
 RECALL: Final = "recall-asked"
-"""What *Show again* asks for: {"ref": a workload's name}."""
+"""Store of what the button *Show again* requests: {"ref": a workload's name}."""
 MOST_WORKLOADS: Final = 1_000
-"""Workloads that are put off at once."""
+"""Most workloads that are snoozed or dismissed at once."""
 
 
 def dialog() -> Component:

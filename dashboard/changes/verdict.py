@@ -40,7 +40,7 @@ from cotenant.dashboard.sources.workload_story import Story
 
 HEIGHT: Final = 230
 AROUND_SECONDS: Final = 86_400
-"""Shown on each side of the change, where the results' hours are drawn."""
+"""Time shown before and after the change, if the chart is drawn from the hourly usage of the results."""
 VERDICTS: Final = {
     ChangeEvent.VERIFIED: ("no harm", "teal"),
     ChangeEvent.REGRESSED: ("it did harm", "red"),

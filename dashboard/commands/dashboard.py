@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cotenant.recommender.model.recommendation import Recommendation
 
 FIRST_FILE_SECONDS: Final = 2.0
-"""Between two looks whether anything is stored."""
+"""Time between two checks whether anything is stored."""
 app = new_app()
 
 

@@ -20,7 +20,7 @@ from cotenant.recommender.model.views import BandSeries
 
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 IN_LEGEND: Final = ("Usage", "Requested", "Allocatable", "Forecast p50", "Batch could take")
-"""The lines that the legend names; what else is drawn says its name where the pointer is."""
+"""The lines that the legend names; the others show their names when the pointer is on them."""
 
 
 def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:

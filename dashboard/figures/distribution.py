@@ -18,7 +18,7 @@ from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
 
 RUNGS: Final = ("p50", "p90", "p95", "p98", "p99", "max")
 STANDS: Final = {"Request": (base.ORANGE, "dash"), "Proposed": (base.TEAL, "solid"), "Limit": (base.RED, "dot")}
-"""What is marked in the histogram -> (colour, dash)."""
+"""Mark in the histogram -> (colour, dash)."""
 FAR: Final = 2.5
 """A mark this many times above all usage is described in words."""
 BINS: Final = 20

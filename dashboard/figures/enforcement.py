@@ -29,7 +29,7 @@ STYLES: Final[dict[Lane, tuple[str, str, str, str]]] = {
     Lane.INTERFERENCE: ("Interference", base.VIOLET, "diamond", "interference finding"),
     Lane.OTHER: ("Other", base.GREY, "circle", "other action"),
 }
-"""Lane -> (word, colour, mark, what one act is called); rows from the top down."""
+"""Lane (row of the chart) -> (title, colour, mark, noun for one action), from the top down."""
 SLOTS: Final = 120
 """Marks that fit side by side; acts closer than that share one, with their number."""
 LANE_PIXELS: Final = 24
@@ -68,7 +68,7 @@ class Shown:
 
 
 def rows_of(shown: Shown) -> list[Lane]:
-    """Return the lanes that have at least one mark."""
+    """Return the lanes (rows of the chart) that have at least one mark, from the top down."""
     lanes = {mark.lane for mark in shown.marks}
     return [lane for lane in Lane if lane in lanes]
 
@@ -156,7 +156,7 @@ def _line(
 
 # --- lanes -------------------------------------------------------------------------------------------------------
 def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float, float]]:
-    """Return the (start, end) spans of the window in which a value that the agent wrote in this lane was in effect."""
+    """Return (start, end) of each part of the window in which a value written by one of the `marks` was in effect."""
     edges: list[tuple[float, int]] = []
     open_since: dict[str, float] = {}
     for mark in sorted(marks, key=lambda m: m.time_seconds):

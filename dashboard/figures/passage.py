@@ -15,7 +15,7 @@ from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats, Trace
 
 TICKS: Final = 7
 GAP: Final = None
-"""Between two points that no line joins."""
+"""Put between two points that no line joins."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

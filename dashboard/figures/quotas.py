@@ -24,9 +24,9 @@ BAR_HEIGHT: Final = 26
 LABEL: Final = 28
 """Characters of a name beside its bar; the hover text and the table have it whole."""
 INDENT: Final = "\u00a0" * 4
-"""A level of the tree, of blanks that do not break."""
+"""Indentation of one level of the tree, in blanks that do not break."""
 NAMED: Final = 3
-"""Quotas that the summary names."""
+"""Most quotas that the summary names."""
 HISTORY: Final = (
     ("runtime", "May use", base.BLUE, "dash"),
     ("used", "Uses", base.TEAL, "solid"),

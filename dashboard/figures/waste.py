@@ -17,7 +17,7 @@ LABEL: Final = 18
 """Characters of a name beside its bar; the hover text and the link below have it whole."""
 
 Measure: TypeAlias = Resource | PriceSettings
-"""What is ranked by: a resource, or money a month by a price sheet."""
+"""The measure of a ranking: a resource, or money a month by a price sheet."""
 
 
 def amount(row: NamespaceWaste, measure: Measure) -> float:

@@ -15,7 +15,7 @@ from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
 
 GAP: Final = 0.09
-"""Between two parts, of the whole height: space for the name of the lower one."""
+"""Share of the whole height between two charts: space for the title of the lower one."""
 TWO_DAYS, WEEK = 2 * 86_400_000, 7 * 86_400_000
 PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "trend": ("Trend", base.BLUE),

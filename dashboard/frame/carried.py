@@ -18,7 +18,7 @@ from cotenant.recommender.model.views import WORKLOADS
 
 WORKLOAD_PATH: Final = "workload"
 KEYS: Final = ("ns", "kind", "workload", time_span.RANGE)
-"""Carried though not every table has rows that they say anything about."""
+"""Query parameters that links to other pages keep, although they do not apply to every table."""
 OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
 """Ranges that leave out no row of a table."""
 

@@ -36,7 +36,7 @@ RANGES: Final = (
 OPTIONS_SHOWN: Final = 50
 """Namespaces in the open list at once; the others are found by typing."""
 ALMOST_DAYS: Final = 0.1
-"""What a history may lack of a range that it answers: it ends at a scrape, not at midnight."""
+"""Days of a range that a history may lack and still offer the range, because it ends at a scrape, not at midnight."""
 NO_FORECAST: Final = "Time range: this page has no forecast, so it cannot show only the next 24 hours."
 EVERY: Final = "All namespaces"
 

@@ -17,7 +17,7 @@ from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import View
 
 LiveState = Callable[[View, str], Any]
-"""All that a page with this query string shows but the time, as msgspec encodes it; None without a cluster."""
+"""Returns everything that a page shows at a query string, except the time, for msgspec; None without a cluster."""
 
 
 @dataclass(frozen=True, slots=True)

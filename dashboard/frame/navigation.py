@@ -29,7 +29,7 @@ FURTHER_NAMES: Final[Mapping[str, str]] = {
 
 TO_DO: Final = (("Recommendations", "recommendations"), ("Findings", "findings"))
 WORKLOADS: Final = (("Workloads", "workloads"), ("Pods", "pods"))
-"""Kindred lists, words -> path: one page of the navigation."""
+"""(title, path) of related lists, which share one entry of the navigation."""
 
 
 def slug(place: Place) -> str:

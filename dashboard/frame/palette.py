@@ -28,7 +28,7 @@ FIELD: Final = "palette-field"
 FOUND: Final = "palette-found"
 NAMES: Final = ("namespace", "kind", "workload")
 MOST_OF_A_KIND: Final = 6
-"""Hits of one kind in sight; the last of them leads to the whole list."""
+"""Most search results of one kind; the last of them leads to the whole list."""
 WORDS_OF_PAGES: Final = {
     "": "overview start first page summary",
     "recommendations": "to do right-size requests limits raise cut waste save saving risk oom killed",
@@ -48,7 +48,7 @@ WORDS_OF_PAGES: Final = {
     "nodes": "machines full allocatable",
     "health": "data quality gaps prometheus jobs",
 }
-"""What people call a page beside its title: words by its path."""
+"""Path of a page -> words by which people search for it, beside its title."""
 COMMANDS: Final = (
     ("cotenant scan --prometheus URL", "read a cluster's usage and analyse it"),
     ("cotenant doctor", "check every right and source"),

@@ -78,7 +78,7 @@ ZONES: Final = [{"value": "utc", "label": "UTC"}, {"value": "local", "label": "t
 
 
 def layout(view: View, pages: Sequence[Page]) -> Component:
-    """Return the frame; the first callback adds the page itself."""
+    """Return the layout around every page: top bar, navigation, stores; the first callback adds the page itself."""
     loading = html.Div([html.Div(panels.skeleton(28, 84, 84, 340, 280))], className="page")
     live_region = html.Div(id=callbacks.SAID, className="said-region", role="status", **{"aria-live": "polite"})
     limits = html.Div(id="extent-notes", className="extent-notes", role="status")
@@ -194,7 +194,7 @@ def path_of(pathname: str, settings: DashboardSettings) -> str:
 
 
 def register(app: Dash, view: View, pages: Sequence[Page]) -> None:
-    """Register the callbacks of the frame."""
+    """Register the callbacks of the layout around every page."""
     by_path = {page.path: page for page in pages}
 
     @app.callback(

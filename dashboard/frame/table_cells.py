@@ -19,11 +19,11 @@ from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 
 MOST_ROWS: Final = 200
-"""Rows of a table on a page; the command line and REST have all of them."""
+"""Most rows of a table on a page; the command line and REST have all of them."""
 LONGEST_WHOLE: Final = 40
-"""Characters of a text that is not broken into lines."""
+"""Most characters of a text that is not broken into lines."""
 Drawn = Mapping[str, Callable[[Any], Any]]
-"""Columns that are drawn otherwise than by their kind."""
+"""Column -> function that draws its values, where that of the column's kind is not used."""
 
 
 def titles(schema: Schema) -> list[str]:

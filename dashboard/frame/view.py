@@ -161,7 +161,7 @@ class Page:
     place: Place = Place.EXPLORE
     """The section of the navigation that lists the page."""
     parent: str = ""
-    """Path of the page that is marked in the navigation in this one's place; such a page is not listed itself."""
+    """Path of the page that the navigation marks instead of this one, which it then does not list; "" lists this."""
     installed: Callable[[View], bool] = everywhere
     """Returns whether the page's feature is enabled; if not, the navigation shows `switch_on` beside its name."""
     switch_on: str = ACT

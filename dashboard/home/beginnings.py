@@ -20,7 +20,7 @@ from cotenant.recommender.trust import TRUSTED_DAYS
 SCAN: Final = "cotenant scan --prometheus URL"
 COMMANDS: Final = f"{SCAN}\ncotenant demo"
 REPLAY_DAYS: Final = RECORD_DAYS + 1
-"""A whole record of a node's peaks, and one day that is tried."""
+"""Days of history that a replay needs: the record on which a node's peak is based, and one day to test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ STAGES: Final = (
     StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work, from its own past peaks"),
     StartStage(REPLAY_DAYS, "page Try a risk: outcomes of each risk, replayed on this cluster's own history"),
 )
-"""In the order of their days, by the constants that the analysis itself goes by."""
+"""The stages in the order of their days, which are the constants of the analysis."""
 
 
 def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component:

@@ -120,7 +120,7 @@ def _severities(page: OverviewPage) -> Component:
 
 # --- waste ------------------------------------------------------------------------------------------------------------
 def waste(page: OverviewPage) -> Component:
-    """Return the card of what all steps of the listed cuts free, and of the CPU that is requested and not used."""
+    """Return the card of the requests that all steps of the listed cuts free, and of CPU requested but not used."""
     planned = page.cuts
     # The cluster's CPU: used, requested and not used, neither.
     used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment

@@ -29,11 +29,11 @@ from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, Overview
 
 WASTE_BARS: Final = 10
-"""Namespaces in the waste ranking. What fits a screen; the table has all namespaces."""
+"""Most namespaces in the waste ranking: as many as fit a screen; the table has all namespaces."""
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
 DAY_HEIGHT: Final = 200
-"""Of the chart of the day, in pixels: the cards and it fit the window of a laptop."""
+"""Height of the day's chart in pixels, with which it and the cards fit the window of a laptop."""
 HEAT_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
 

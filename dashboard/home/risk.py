@@ -124,7 +124,7 @@ class SliderPage:
 
 
 def follow(app: Dash, view: View, page: SliderPage) -> None:
-    """Register the callbacks that draw the outcome at the slider's position, and the whole part after a new replay."""
+    """Register the callbacks that draw the outcome at the slider's position, and `body` anew after a new replay."""
 
     def here(pathname: str | None) -> bool:
         return path_of(pathname or "", view.settings) == page.path
@@ -156,7 +156,7 @@ def follow(app: Dash, view: View, page: SliderPage) -> None:
 
 # --- on Home ----------------------------------------------------------------------------------------------------------
 def part(view: View) -> Component:
-    """Return the panel of the slider, and the store whose change makes the page redraw after a new replay."""
+    """Return Home's risk slider in its panel, and a hidden store whose value tells `follow` which replay is shown."""
     drawn = html.Div(panels.render_guarded(lambda: panel(view)), id=HOME_PANEL)
     return html.Div([drawn, dcc.Store(id=HOME_MARK, data=replay_mark(view))])
 

@@ -32,7 +32,7 @@ SPANS: Final = (("15 min", 900.0), ("6 h", 6 * HOUR), ("24 h", 24 * HOUR), ("7 d
 NODES_SHOWN: Final = 12
 MARKS_SHOWN: Final = 20_000
 MARGIN: Final = 0.02
-"""Of the span, on both sides."""
+"""Share of the shown time span that is added on both sides."""
 GATHER: Final = "cotenant node enforcement gather"
 IMPORT: Final = "cotenant node enforcement import actions.jsonl --node NAME"
 

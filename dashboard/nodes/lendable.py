@@ -16,7 +16,7 @@ from cotenant.base.resource import Resource
 from cotenant.dashboard.figures import display
 
 AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}
-"""Terms that count after cap and floor."""
+"""Term of a formula that applies after the cap and the lower bound 0 -> its sign."""
 SETTING: Final[Mapping[str, str]] = {
     "hp_peak": "node_peak.{risk}",
     "safety_margin": "recommender.reclaimable.{resource}_reclaim_percent",

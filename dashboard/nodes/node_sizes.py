@@ -14,9 +14,9 @@ from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart
 
 SIDE: Final = 0.84
-"""Of a square, in steps of the grid."""
+"""Side of a square, in steps of the grid."""
 WIDE: Final = 2.6
-"""Columns of a half for each of its rows."""
+"""Columns per row in each half of the drawing."""
 MOST_SQUARES: Final = 1000
 STEP_PIXELS: Final = 30
 

@@ -22,7 +22,7 @@ from cotenant.dashboard.sources.workload_story import Row
 from cotenant.recommender.model.views import PODS
 
 SHOWN: Final = 120
-"""Rows on the node's own page; the list has them all."""
+"""Most rows on the node's own page; the list has them all."""
 TITLE: Final = "Pods on this node now"
 HEADS: Final = (
     "Pod", "Workload", "QoS", "Class", "CPU requested", "CPU used", "Memory requested", "Memory used", "Since"

@@ -46,7 +46,7 @@ INSTALL: Final = "cotenant install --components autopilot --apply"
 EXAMPLE: Final = "kubectl apply -f deploy/examples/autopilotpolicy.yaml"
 MODES: Final = {AutopilotMode.OFF: "gray", AutopilotMode.OBSERVE: "blue", AutopilotMode.ACT: "teal"}
 RESUMED: Final = (Reason.AUTOPILOT_OTHER_WRITER, Reason.AUTOPILOT_GIVEN_UP, Reason.AUTOPILOT_BACKS_OFF)
-"""Why a workload waits until a person takes it up again."""
+"""Reasons for which a workload waits until a person resumes it."""
 
 
 def render(view: View, search: str) -> Component:

@@ -32,15 +32,15 @@ from cotenant.recommender.model.savings import RequestTotals, Savings
 NEWS: Final = "changes-news"
 SECONDS_PER_MINUTE: Final = 60.0
 ChangeAct = Callable[[ChangeService, Person, str], Sequence[ChangeStatus]]
-"""An act of the person on the change of an id, through the service; the changes that it touched, as they are then."""
+"""Carries out a person's action on the change with this id; returns the changes that it affected, as they are then."""
 ACTS: Final[tuple[tuple[Right, str, str, ChangeAct], ...]] = (
     (Right.ACCEPT, change_story.VERIFY, "verify yet", lambda service, who, id_: service.verify(who, [id_])),
     (Right.ADMINISTER, change_story.SETTLE, "settle", lambda service, who, _id: service.settle(who)),
     (Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)),
     (Right.ACCEPT, change_story.DECLINE, "decline", lambda service, who, id_: service.decline(who, id_)),
 )
-"""Right, store that the button fills, what could not be done in words, and the act; the last two are of a second person
-on a change that waits for one."""
+"""(right, store that the button fills, words for what failed, action); in the last two, a second person decides on a
+change that waits for one."""
 SHOWN: Final = (
     "time", "state", "actor", "namespace", "workload", "kind", "moved", "method", "overridden", "verdict",
     "saved_cpu", "saved_memory", "raised_cpu", "raised_memory", "batch", "words",

@@ -20,7 +20,7 @@ from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import FINDINGS
 
 WIDTHS: Final = {"severity": 118, "saving_month": 108, "evidence": 440, "proposal": 460}
-"""Of headers that are sorted by, or longer than what they head; and of what is copied from a cell."""
+"""Column -> width in pixels, where the heading is wider than the cells, or people copy a sentence from a cell."""
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:

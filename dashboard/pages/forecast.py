@@ -41,9 +41,9 @@ COVERAGE_HEIGHT: Final = 150
 QUALITY_CELLS: Final = 500
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
 ITEM: Final = (*FORECAST_LIST.key, "relative_wql", "coverage_95")
-"""Columns of which a line about one forecast is written."""
+"""Columns from which the line about one forecast is written."""
 MOST_TIMES: Final = 10
-"""Beyond so many times the error of repeating yesterday, how many does not matter."""
+"""Largest error, in multiples of that of repeating yesterday, that is shown as a number."""
 WORST: Final = 5
 KEY_PARTS: Final = 5
 UNDER: Final = 0.9

@@ -51,7 +51,7 @@ APPLY: Final = "kubectl apply -f deploy/examples/elasticquota.yaml"
 CLUSTER: Final = "cotenant dashboard --act\ncotenant get quotas"
 NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
 ALL_QUOTAS: Final = "cotenant get quotas"
-"""By who may read them all."""
+"""The command that lists all quotas, for people who may read them."""
 NARROWED_WHY: Final = "Only quotas are shown whose pods are all in namespaces that you may see."
 TONES: Final = {
     GangState.RUNNING: "teal",

@@ -82,7 +82,7 @@ READY_SENTENCES: Final = {
     Ready.BLOCKED: "A guardrail stops the recommendation: {}. The review shows the difference.",
     Ready.NOTHING: "Nothing changes.",
 }
-"""{}: what stops it."""
+"""Readiness of a recommendation -> sentence; {} is replaced by what stops it."""
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:

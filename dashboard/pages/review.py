@@ -44,11 +44,11 @@ TITLES: Final = {
     DONE: ("Result", "Recorded in the ledger before anything was written to the cluster."),
 }
 P99: Final = 4
-"""Place of p99 in a portrait's ladder."""
+"""Index of p99 among the usage quantiles (`ladder`) of a portrait."""
 DRY: Final = (DRY_RUN, CONFIRM)
 JOBS: Final[Jobs[ReviewJob]] = Jobs()
 FIRST_SECONDS: Final = 1.0
-"""How long an answer waits for the end of a job, before it says how far it is."""
+"""Longest wait for the end of a job before its progress is shown instead."""
 ACCEPT: Final = "Accept"
 
 

@@ -31,12 +31,12 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
 )
 
 EVERY: Final = "*"
-"""In the place of a pod or node: every one of the round."""
+"""Stands for every pod or node of the round, in the place of a name."""
 MOST_LINES: Final = 40
 WORK: Final = "moves-work"
 ACTED: Final = "moves-acted"
 ASKED: Final = "moves-asked"
-"""What the buttons of the tables ask for: {"act": "approve" or "withdraw", "of": a `subject`, "name": which one}."""
+"""Store of what a button requests: {"act": "approve" or "withdraw", "of": a `subject`, "name": which one}."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 MOST_NODES: Final = 8
 MOST_UNITS: Final = 40
 WIDE: Final = 24
-"""Letters of all choices from which a field takes two columns."""
+"""Number of letters of all its choices from which on a field takes two columns."""
 ACTS: Final = (
     ("preview", "Preview", "p", Right.REVIEW, "plan-preview"),
     ("approve", "Approve", "a", Right.APPROVE, "plan-approve-now"),
@@ -48,14 +48,14 @@ ACTS: Final = (
 )
 """(what, label, key, right, id that gets the focus)."""
 ASKED: Final = "plan-asked"
-"""What a button of the plan asks for: {"act": one of ACTS}."""
+"""Store of what a button of the plan requests: {"act": one of ACTS}."""
 NEW_ASKED: Final = "plan-new-asked"
-"""A request for a manual plan: {"workload": "NAMESPACE/KIND/NAME", or ""}."""
+"""Store of a request for a manual plan: {"workload": "NAMESPACE/KIND/NAME", or ""}."""
 SHOWN: Final = "plan-approve-of"
-"""Generation of the plan that the form of an approval was drawn from: a plan that has moved on is not approved."""
+"""Store of the generation of the plan that an approval form shows: a plan that has changed since is not approved."""
 FOLLOWED: Final = "new-term"
-"""Fields answered while they are typed. All others go with Enter or when they are left, so that nothing typed is
-overtaken by the key or the click that sends it."""
+"""Kind of fields whose input is sent while it is typed. All others are sent by Enter or when they are left, so that no
+input is overtaken by the key or the click that submits the form."""
 READ_ONLY: Final = "Read-only: start the dashboard with `cotenant dashboard --act`, or copy the commands below."
 
 

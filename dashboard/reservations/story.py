@@ -39,9 +39,9 @@ from cotenant.scheduler_ext.reservations.model.plan_states import (
 from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 
 PLAN_KIND: Final = "ReservationPlan"
-"""In the URL's `open`, in the place of a workload's kind."""
+"""Stands in the URL's `open` for a plan, in the place of a workload's kind."""
 SOON_SECONDS: Final = 900.0
-"""Before its reservation a plan counts as moving."""
+"""Time before its reservation from which on a plan counts as moving (about to change)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from cotenant.dashboard.rest.wire import (
 )
 
 MOST_NAMESPACES: Final = 100
-"""Of one question about permissions: each is asked of the API server."""
+"""Most namespaces of one question about permissions: each needs requests to the API server."""
 RETRY_SECONDS: Final = 2
 KEY: Final = r"^[A-Za-z0-9._:-]{1,64}$"
 Raw = Annotated[Any, Body()]

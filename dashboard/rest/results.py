@@ -84,11 +84,11 @@ STATUSES: Final = (
     (StoreError, 503),
     (SourceError, 503),
 )
-"""Kinds of errors, the first that fits decides -> the status of their answer."""
+"""(kind of error, HTTP status of its answer); the first kind that fits decides."""
 PAGE_ROWS: Final = 1_000
-"""More are read, and sent, piece by piece."""
+"""Most rows that are read and sent at once; more follow piece by piece."""
 MAX_MANIFESTS: Final = 2_000
-"""Rows that one YAML export may hold."""
+"""Most rows that one YAML export may hold."""
 
 Format = Annotated[
     Literal["json", "csv", "yaml"],
@@ -208,9 +208,9 @@ def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
 
 
 Respond = Callable[[str, str, slice], Response]
-"""The rows of a table by query string, format and window."""
+"""Returns the rows of a table for a query string, a format and a window of rows."""
 LiveTable = Callable[[], tuple[float, Table]]
-"""The moment at which a table was read (Unix time), and the table, of what the person who asks may see."""
+"""Returns the Unix time at which a table was read, and the table, as far as the requesting person may see it."""
 
 
 def add_table(api: APIRouter, path: str, schema: Schema, summary: str, respond: Respond, **more: Any) -> None:

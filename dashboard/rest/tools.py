@@ -15,10 +15,10 @@ TAG: Final = "results"
 PAGES: Final = frozenset({"backtest"})
 """Endpoints whose answer is a page for people."""
 ROWS: Final = 50
-"""Rows of a table where the caller names no limit: a model reads every row it is sent."""
+"""Rows of a table if the caller names no limit: a model reads every row it is sent."""
 MOST_ROWS: Final = 500
 MOST_ADDRESS: Final = 32_768
-"""Characters of a call's path and query, escaped: what the dashboard's server takes of them by HTTP too."""
+"""Most characters of a call's path and query, escaped: as many as the dashboard's server accepts by HTTP."""
 INSTRUCTIONS: Final = (
     "Usage portraits, forecasts, findings, reclaimable capacity and request recommendations of Kubernetes clusters, "
     "read-only. Start with `overview`, or with `clusters` where tools ask for a `cluster`. Amounts are raw: "

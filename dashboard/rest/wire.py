@@ -12,7 +12,7 @@ from cotenant.base.errors import CotenantError, UsageError
 
 BodyT = TypeVar("BodyT")
 MOST_LISTED: Final = 1_000
-"""Members of one list of a request: workloads, pods, nodes, namespaces."""
+"""Most members of one list of a request: workloads, pods, nodes, namespaces."""
 JsonBody = Annotated[dict[str, Any], Body()]
 
 

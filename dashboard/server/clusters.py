@@ -63,10 +63,10 @@ def links(base: str, names: list[str]) -> dict[str, str]:
 
 
 class ClusterApps:
-    """ASGI application that routes each request to its cluster's application or to the front that all share."""
+    """ASGI application that routes requests to the clusters' applications, and others (login) to one that all share."""
 
     def __init__(self, dashboards: Mapping[str, FastAPI], gate: Gate) -> None:
-        """Store the applications; `gate` authenticates for all of them, and its base path is the front's."""
+        """Store the applications; `gate` authenticates for all of them, and its base path is that of the shared one."""
         self._dashboards = dashboards
         self._base = gate.base
         self.front = _front(dashboards, gate)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS: Final = 15.0
-"""From the connection, or from a request's first byte, to the end of its head."""
+"""Longest time from the connection, or from a request's first byte, to the end of the request's head."""
 HEAD_BYTES: Final = 65_536
 
 

@@ -21,8 +21,8 @@ _LEAST_BYTES: Final = 1000
 _LEVEL: Final = 6
 MOST_KEPT: Final = 128
 MOST_BYTES: Final = 16 << 20
-"""Files that are kept, and all of them together. A dashboard has fewer; addresses that somebody makes up, such as those
-of a script of a megabyte under another version, cannot fill the memory."""
+"""Most bytes of all cached files together (MOST_KEPT: most files). A dashboard has fewer; addresses that somebody makes
+up, such as those of a script of a megabyte under another version, cannot fill the memory."""
 _PACKAGES: Final = "_dash-component-suites/"
 """Where files of installed packages are, below the base path: they do not change while we run."""
 _ASSETS: Final = "assets/"
@@ -41,7 +41,7 @@ class _Packed:
 
 
 kept: dict[tuple[str, bytes], _Packed] = {}
-"""Of this process: whole path and query of a file -> the answer."""
+"""The cache of this process: (path, query) of a file -> the answer."""
 
 
 class PackedAnswers:

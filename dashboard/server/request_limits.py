@@ -17,9 +17,9 @@ from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.dashboard.rest.wire import require_short_lists
 
 CALLBACK: str = "_dash-update-component"
-"""Where Dash's renderer sends callbacks, below the base path."""
+"""Path, below the base path, to which Dash's renderer sends callbacks."""
 MOST_MEMBERS: Final = 10_000
-"""Members of one list that a page sends: a selection names a tenth of it at most."""
+"""Most members of one list that a page sends: a selection names a tenth of it at most."""
 
 
 class Unreadable(Exception):

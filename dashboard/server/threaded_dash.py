@@ -27,7 +27,7 @@ class ThreadedDash(Dash):
     def set_up(self) -> None:
         """Finish Dash's setup now; the first request would otherwise do it on the event loop and log no error.
 
-        Raise what the layout raises; the layout must be drawn without a request and without reading results.
+        This calls the layout function, whose errors are raised. That function must need no request and read no results.
         """
         self._setup_server()
 

@@ -42,15 +42,15 @@ NOTE: Final = (
 ADVICE: Final = (("severity",), ("cpu_reason",), ("memory_reason",))
 """Columns of recommendations whose texts an overview counts."""
 HIDDEN: Final = "(hidden)"
-"""In the place of a text about a node that names a workload or pod of others."""
+"""Replaces a text about a node that names a workload or pod in a namespace that the person may not read."""
 REMEMBERED: Final = 16
-"""Sets of namespaces of which the narrowed results are kept."""
+"""Most sets of namespaces for which the filtered results are cached."""
 EVERY_NAMESPACE: Final = Query()
 Namespaces = frozenset[str]
 
 
 class Narrowing:
-    """The wrapped source as the requesting person may read it. Thread-safe."""
+    """A source that returns only what the requesting person may read of the wrapped source. Thread-safe."""
 
     def __init__(self, behind: ResultSource, current_user: Callable[[], Person]) -> None:
         """Wrap a source; no narrowed snapshot is built yet."""

@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Postponing:
-    """The wrapped source, with snoozed and dismissed recommendations marked. Thread-safe."""
+    """A source that marks the snoozed and dismissed recommendations of the wrapped source. Thread-safe."""
 
     def __init__(
         self, behind: ResultSource, service: ChangeService, now_seconds: Callable[[], float], wait_seconds: float

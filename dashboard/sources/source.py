@@ -52,13 +52,13 @@ _LISTED: Final = (views.WORKLOADS, views.RECOMMENDATIONS, views.NODES, views.POD
 SCHEMAS: Final[Mapping[str, Schema]] = {s.name: s for s in (*_LISTED, FORECAST_LIST, views.PLANS, ENFORCEMENT)}
 REMEMBERED_STORIES: Final = 16
 DETAIL_CELLS: Final = 4_000
-"""Of a forecast with the weeks before it, about."""
+"""Approximate number of texts and numbers of a forecast with the weeks before it."""
 MOST_CELLS: Final = 100_000
-"""Texts and numbers that all answers of a run hold together: under 10 MiB."""
+"""Most texts and numbers that all cached answers of a run hold together: under 10 MiB."""
 LARGEST_SHARE: Final = 0.1
-"""Of that for one answer: the filters of 5,000 nodes fit, exports and the filter of 100,000 pods do not."""
+"""Share of MOST_CELLS for one answer: the filters of 5,000 nodes fit, exports and the filter of 100,000 pods do not."""
 QUESTION_CELLS: Final = 500
-"""What a question and its place cost beside the answer; it bounds how many there are."""
+"""Cells counted for each cached question beside its answer, which limits the number of questions."""
 AnswerT = TypeVar("AnswerT")
 
 

@@ -78,7 +78,7 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "suppressHeaderMenuButton": True,
     "wrapHeaderText": True,
 }
-"""Of every column. Headings break into lines rather than lose their ends."""
+"""Properties of every column. Headings break into lines rather than lose their ends."""
 
 TWO_LINES: Final[Mapping[str, Any]] = {"rowHeight": 35}
 """Options of a list whose names are drawn with their places below."""

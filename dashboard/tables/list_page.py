@@ -34,10 +34,10 @@ PAGE_ROWS: Final = 100
 """Rows that a grid fetches at once by scrolling; it changes no result."""
 FACET_VALUES: Final = 40
 FACET_FIRST: Final = 8
-"""Values of a facet that are in sight before "more" is opened."""
+"""Values of a facet that are visible before "more" is opened."""
 REVEALED_AT: Final = 4
 CELL_BYTES: Final = 100
-"""What a kept text or number takes in memory, about."""
+"""Approximate memory of a cached text or number."""
 PATCHES: Final = "The recommendations of these rows as YAML, to review and apply elsewhere"
 
 

@@ -23,7 +23,7 @@ from cotenant.recommender.model.savings import Savings, When
 NAMES: Final = ("namespace", "kind", "workload")
 """Columns that name a workload."""
 MOST_ROWS: Final = 1_000
-"""Rows that may be named; more are chosen by a filter."""
+"""Most rows that a selection may name; more are chosen by a filter."""
 ANY: Final = Query()
 RISKS: Final = ("low", "medium", "high")
 RISK_RULE: Final = (
