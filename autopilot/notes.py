@@ -52,7 +52,7 @@ def news_of(
 ) -> list[News]:
     """Return the notifications of one round, compared with the round before it.
 
-    A halt is reported when it begins, when its reason changes and when it ends. The sums of the week come in the first
+    A halt is reported when it begins, when its reason changes and when it ends. The week's report comes in the first
     round after Monday 08:00 UTC, except in the first round of a process.
     """
     news = []
@@ -87,7 +87,7 @@ def news_of(
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """Return notifications of raised and restored minReplicas, and of other writers of it; refusals are only logged."""
+    """Return notifications of raised and restored minReplicas, and of others who set it; refusals are only logged."""
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps

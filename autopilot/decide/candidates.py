@@ -97,7 +97,7 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
 
 
 def hardly_cut(under: PolicyInForce) -> str:
-    """Return a sentence with the resources that `largestCut`, too small, hardly ever lets cut; "" if there are none."""
+    """Return a sentence with the resources that are hardly ever cut, because `largestCut` is too small, or ""."""
     guardrails = under.settings.guardrails
     least, resources = guardrails.least_change, under.limits.resources
     small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]
@@ -111,8 +111,8 @@ def apply_policy_limits(
 ) -> tuple[Recommendation, ...]:
     """Return the recommendations without values that the policy forbids; if values must rise at once, only with those.
 
-    A value without a possible step, one that a guardrail stops and one that is too uncertain is left out, so that it
-    does not block the others.
+    A value that a guardrail stops or that is too uncertain is left out, so that it does not block the others. If no
+    value were left, all stay.
     """
     everything = tuple(recommendations)
     for direction, resource in RISING_AT_ONCE.items():

@@ -84,7 +84,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """A step that raises or restores minReplicas. `is_fought`: somebody else set the field; `refused`: the error."""
+    """A step that raises or restores minReplicas. `is_fought`: somebody else set it; `refused`: why it was refused."""
 
     event: AutopilotEvent
     lent: LentFloor

@@ -82,7 +82,7 @@ LONGEST_WRITE_REST_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class AcceptRefusal:
-    """The last refusal of a workload's change: under which policy, why, when (Unix time), and the number in a row.
+    """The last refusal of a workload's change: its policy, its reason, its Unix time, and how many came in a row.
 
     `is_forbidden`: the manager lacks a right, which affects every workload that the policy selects.
     """

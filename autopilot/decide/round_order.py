@@ -44,7 +44,7 @@ class QueueCandidate:
     its recommendations, with its `confidence_reason`; `moved`: net change of the requests over all pods, in the
     resource's unit; `urgent`: the change only raises this resource, after an OOM kill or harmful throttling; `blocked`:
     the reason why the workload itself must not change, with a sentence; `allowed`: its recommendations as far as the
-    policy allows them, from the live values; `digest`: of the proposed amounts; `starts`: the CPU that its starting
+    policy allows them, changing the live values; `digest`: of the proposed amounts; `starts`: the CPU that its starting
     pods may have, None if none is helped; `first`: the proposed step; `gitops`: the evidence that a GitOps tool manages
     the workload, "" if there is none.
     """
@@ -95,7 +95,7 @@ class RoundInputs:
     `busy`: workloads whose last change, by anyone, soaks; `cool_downs`: until when a workload's requests are not cut;
     `left_alone`: why, by workload; `cleared_seconds`: when a person resumed a workload; `places`: nodes of its pods;
     `at_once`: most changes in the cluster that soak at the same time; `back_off_seconds`: pause after the first harm;
-    `actions`: settings, whose change windows have to be open too; `refusals`: the last refusal of each workload.
+    `actions`: settings of changes, whose windows have to be open too; `refusals`: last refusal of each workload.
     """
 
     now_seconds: float
@@ -170,7 +170,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Return the candidates of GitOps tools whose step may be written to files now: only the queue delays them."""
+    """Return the candidates of GitOps tools whose step may be written to files, which a full queue does not stop."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
@@ -196,7 +196,7 @@ def windows_of(
 ) -> tuple[tuple[str, ...], ...]:
     """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
 
-    If resource `spared` must rise at once, only windows of `actions` apply, to memory none if `windows_spare_memory`.
+    If `spared` must rise at once, only windows of `actions` apply; none for memory if `windows_spare_memory` is set.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:

@@ -89,7 +89,7 @@ def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
 def beginnings(
     pods: Iterable[Json], aim: StartAim, spared: Collection[str], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield steps that give more CPU to starting pods; `spared` are uids of pods that were raised or resized before."""
+    """Yield steps that give more CPU to starting pods; `spared` are uids of pods whose CPU was changed before."""
     for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         # Whether a container of the pod runs; before that there is nothing to speed up.

@@ -112,8 +112,8 @@ class _PodSums:
 def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     """Return the numbers of one node that the rules read, shape (WIDTH,), indexed by SnapshotColumn.
 
-    CPU is in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN if the node has
-    no NodeMetric: the node never counts as expired. It is -inf if the NodeMetric is empty: the node always does.
+    CPU is in millicores, memory in bytes, thresholds in percent, times in Unix seconds. Without a NodeMetric, UPDATED
+    is NaN, so that the node never counts as expired; for an empty one it is -inf, so that the node always does.
     """
     row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric

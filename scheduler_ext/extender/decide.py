@@ -34,7 +34,7 @@ MOST: Final = 10  # points of the best node in an answer; the scheduler takes an
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """The present time: as Unix time, and as the monotonic time that ages refer to."""
+    """The present time: as Unix time, and as monotonic time, from which ages are computed."""
 
     unix: float
     monotonic: float
@@ -247,6 +247,6 @@ def best(points: Floats, zones: Rows | None, most: int) -> Rows:
 
 
 def turns(rows: Rows, uid: str, span: float = 1.0) -> Floats:
-    """Return a value from 0 to `span` for each row, spread evenly by the pod's uid, so that pods differ in order."""
+    """Return a value from 0 to `span` for each row, spread evenly by pod uid, so that pods prefer different rows."""
     steps = rows.astype(np.uint32) * GOLDEN + np.uint32(crc32(uid.encode()))  # modulo 2 ** 32
     return steps.astype(np.float64) * (span / 2**32)

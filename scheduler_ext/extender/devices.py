@@ -117,7 +117,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def begun(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
-    """Return the indices (m,) of `rows` where partly used devices have the pod's share free, which keeps others whole.
+    """Return the indices (m,) of `rows` where the pod's share fits on partly used devices, so that others stay whole.
 
     All indices if there is no such row, and for a pod that requests no share.
     """

@@ -63,7 +63,7 @@ class Opinion:
         return True
 
     def doubtful(self, rows: Rows) -> bool:
-        """Return whether any of these rows may have changed since it was checked; -1 means the last row."""
+        """Return whether any of these rows may have changed since it was checked."""
         return self.stale and bool(self.changed[rows].any())
 
 

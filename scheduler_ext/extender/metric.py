@@ -296,7 +296,7 @@ def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
 
 
 def possible_statistics(metric: LoadMetric, node: ExtenderNode) -> dict[tuple[str, float], Pair]:
-    """Return the statistics of a NodeMetric that do not exceed the machine's capacity; a wrong sample can be a p99."""
+    """Return the NodeMetric's statistics that do not exceed the machine's capacity; a wrong sample can be its p99."""
     return {statistic: pair for statistic, pair in metric.aggregated.items() if not _is_beyond(pair, node)}
 
 
@@ -354,7 +354,7 @@ class Outlook:
         return cpu, memory
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
-        """Return the p95 of `count` slots from Unix time `first * slot_seconds` on, (2, count); NaN if unknown."""
+        """Return the p95 at the start of `count` slots, the first at `first * slot_seconds`, (2, count), or NaN."""
         highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)

@@ -58,7 +58,7 @@ def relevant_departures(
 
 
 def came_after(pod: NewPod, outlook: Outlook) -> bool:
-    """Return whether the forecast lacks the pod: it has no node yet, or got one after the usage history used ends."""
+    """Return whether the forecast lacks the pod: it has no node yet, or got one after the forecast's history ended."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 

@@ -158,7 +158,7 @@ QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return a watched copy of a collection; "pod-groups" are cotenant's gangs, "native-gangs" those of Kubernetes."""
+    """Return a watched copy of a collection; "pod-groups" define cotenant's gangs, "native-gangs" Kubernetes'."""
     json = dict[str, Any]
     kinds: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),

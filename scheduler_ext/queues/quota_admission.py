@@ -98,7 +98,7 @@ class QuotaAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A quota without enough of a resource: `figures` are used, requested and limit; `word` is min, max or runtime."""
+    """A quota without enough of a resource: `figures` are used, requested and limit; `word` names that limit."""
 
     code: Reason
     quota: str

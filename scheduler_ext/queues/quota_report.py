@@ -237,7 +237,7 @@ def expected_end(
 
 
 def when_free(needed: int, ends: Iterable[tuple[float, int]]) -> float | None:
-    """Return the Unix time at which the amount `needed` is free, None if never; `ends` are (Unix time, amount)."""
+    """Return the Unix time at which `needed` is free, None if never; `ends` are (Unix time, freed amount)."""
     freed = 0
     for moment, amount in sorted(ends):
         freed += amount

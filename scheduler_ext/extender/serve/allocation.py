@@ -62,8 +62,8 @@ class HardwareAllocation:
     def allocate(self, client: KubeClient, pod: NewPod, node: str) -> Allotment:
         """Return the annotations for the pod's Binding, or why it gets no hardware on this node.
 
-        A pod that requests no such hardware gets no annotations and no ledger entry. A pod that requests shares of
-        devices is refused if cotenant does not assign them: nobody else would. Raise ClusterError or UsageError.
+        A pod that needs no hardware gets no annotations and no ledger entry. One that requests shares of devices is
+        refused if cotenant does not assign them: nobody else would. Raise ClusterError or UsageError.
         """
         claim = HardwareClaim(pod.identity, pod.requests)
         concerned = [allocator for allocator in self._allocators if allocator.concerns(claim)]

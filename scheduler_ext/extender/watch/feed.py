@@ -41,7 +41,7 @@ class SnapshotFeed:
         self.frames = 0
 
     def take(self, frame: Frame) -> None:
-        """Replace the snapshot by a frame's and update contributions by pod uid; only the feed's thread calls this."""
+        """Apply a frame to the snapshot and to the pods' contributions, by uid; only the feed's thread calls this."""
         if frame.fresh:
             self.shares.clear()
         for uid in frame.gone or ():

@@ -119,7 +119,7 @@ class WatcherConfig(msgspec.Struct):
 
 
 class Watching:
-    """The mirrors of all collections, and the table that they fill. Not thread-safe."""
+    """The watched copies of all collections, and the table that they fill. Not thread-safe."""
 
     def __init__(
         self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event, only: Collection[str] = PATHS
@@ -196,8 +196,8 @@ class Watching:
     def sources(self) -> dict[str, CollectionState]:
         """Return age and completeness of each collection, for the serving process.
 
-        A kind is `absent` if the API server does not know it (its CRD is not installed); the rules work without it. A
-        collection that was complete once is not absent: it keeps its last content and ages.
+        A kind is `absent` if the API server does not know it; the rules work without it. A collection that was complete
+        once is not absent: it keeps its last content and ages.
         """
         return {
             name: CollectionState(

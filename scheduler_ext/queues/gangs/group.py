@@ -179,7 +179,7 @@ class GangGroup:
 
     @property
     def since_seconds(self) -> float:
-        """Unix time since which the group waits: its last needed member's creation; if one is missing, the first's."""
+        """Unix time since which the group waits: creation of its last needed member, or its first until all exist."""
         complete = len(self.chosen) == self.needed > 0
         moments = [pod.created_seconds for pod in (self.chosen if complete else self.pods)]
         if not moments:
@@ -264,7 +264,7 @@ def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSett
 
 
 def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
-    """Yield creations of missing Kubernetes PodGroups that pods name; one that places a gang, once that is complete."""
+    """Yield creations of missing Kubernetes PodGroups that pods name; if they place a gang, once it is complete."""
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):

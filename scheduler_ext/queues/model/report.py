@@ -34,9 +34,9 @@ class GangState(StrEnum):
 class QuotaRow:
     """The report row of one quota and resource.
 
-    `depth` is 0 below the root. `borrowed` is use above the guarantee (min), `lent` the guarantee that others may use
-    now. `over_since_seconds` and `borrows_since_seconds` are Unix times since which use exceeds runtime or min; None if
-    it does not, or the time is not recorded. `problem` is that of the quota, or "". `namespaces` are those whose pods
+    `depth` is 0 right below the root. `borrowed` is use above the guarantee (min), `lent` the guarantee that others may
+    use now. `over_since_seconds` and `borrows_since_seconds` are Unix times since which use exceeds runtime or min;
+    None if it does not, or if not recorded. `problem` is that of the quota, or "". `namespaces` are those whose pods
     count against the quota or one below it, and those bound to it; only a person who may read all of them sees the row.
     """
 

@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way in which owner pods get reserved capacity: a gate keeps them for its node, or they preempt other pods."""
+    """The way owner pods get reserved capacity: pinned to its node by a gate, or by preemption as a last resort."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"

@@ -105,7 +105,7 @@ class RehearsedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
-    """Back-test results of one analysis; later ones use them while the digest of the settings is the same."""
+    """Back-test results of one analysis; later analyses reuse them while the digest of the settings is the same."""
 
     settings_digest: str
     of: tuple[RehearsedWorkload, ...]

@@ -99,8 +99,8 @@ def reservations(
 ) -> list[Intent]:
     """Return the writes that make a plan have `want` unused Reservations, those of its earlier occurrences included.
 
-    `existing` are all Reservations of the plan. Used ones stay until they are collected, and new ones get unused
-    numbers. If there are too many, those without a node are deleted first. Without an owner none is created.
+    `existing` are all Reservations of the plan. Used ones are not deleted here, and new ones get unused numbers. If
+    there are too many, those without a node are deleted first. Without an owner none is created.
     """
     window, asker = plan.status.window, f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
     standing = sorted(
