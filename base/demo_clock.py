@@ -55,4 +55,4 @@ class Steering(Protocol):
         """Return the upcoming times to which the clock may be moved, the next one first."""
 
     def told(self) -> Sequence[str]:
-        """Return the demo's messages, newest first: on harmful changes, and on replays without a reservation."""
+        """Return the demo's messages, newest first, such as one on a harmful change."""

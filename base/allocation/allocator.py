@@ -212,7 +212,7 @@ def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[st
 
 
 def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
-    """Return the ledger's entries, and the holdings in `on_node` whose pod has no entry (another scheduler's, say)."""
+    """Return the ledger's entries, and from `on_node` those of pods without an entry (another scheduler's, say)."""
     pods = {holding.uid: holding for holding in on_node}
     written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
     return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

@@ -80,7 +80,7 @@ def location_at_scope(device: NodeDevice, scope: DeviceScope) -> object:
 
 
 def group_by_location(candidates: Iterable[Candidate], scope: DeviceScope) -> dict[object, list[Candidate]]:
-    """Group candidates by their location at a scope, in their order; those of unknown location are left out."""
+    """Group candidates by their location at a scope, in the given order; those of unknown location are left out."""
     places: dict[object, list[Candidate]] = {}
     for candidate in candidates:
         place = location_at_scope(candidate.device, scope)

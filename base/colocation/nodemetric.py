@@ -69,8 +69,8 @@ class NodeMetric:
     def system_used(self, resource: Resource) -> int | None:
         """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
 
-        If only the node's usage is reported, it is that usage minus all pods' and host applications'. Zero is accepted
-        if the node's usage is reported: pods and host applications may use all of it.
+        If it is not reported, it is the node's usage minus that of all pods and host applications. Zero is accepted
+        only together with the node's usage, all of which may be that of pods and host applications.
         """
         used, total_used = self.system_usage.get(resource), self.node_used(resource)
         if total_used is None:

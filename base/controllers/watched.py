@@ -91,7 +91,7 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
 def is_placeholder(pod: ObservedPod) -> bool:
     """Return whether the pod only reserves capacity.
 
-    It uses nothing; only the policy `forecast` counts its capacity for the pods that will own it.
+    Such a pod uses nothing; only the policy `forecast` counts its capacity, for the pods that will own it.
     """
     return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
 

@@ -24,7 +24,7 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One value that does not match its type; if it is not `fatal`, the value is only ignored."""
+    """A value that does not match its type; unless the deviation is `fatal`, the value is only ignored."""
 
     path: str
     value: Any

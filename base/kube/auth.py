@@ -131,7 +131,7 @@ def load_access(settings: KubeSettings) -> Access:
 
 
 def present_cluster(settings: KubeSettings) -> str:
-    """Return the name of the cluster that the settings reach, as in `Access.cluster`; in a pod, read no credentials."""
+    """Return the name of the cluster that the settings reach (`Access.cluster`); in a pod, no credentials are read."""
     return IN_CLUSTER if _runs_in_pod(settings) else load_access(settings).cluster
 
 

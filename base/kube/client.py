@@ -181,7 +181,7 @@ class KubeClient:
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
         """Return a client for another thread, with its own connection.
 
-        With other settings it does not share the pause that a busy server requested, because it serves another purpose.
+        A client with other settings serves another purpose: it does not share the pause that a busy server requested.
         """
         pause = None if settings else self._pause
         return KubeClient(

@@ -159,7 +159,7 @@ class Mirror(Generic[ValueT]):
         self._thread = threading.Thread(target=self._run, name=f"mirror {path}", daemon=True)
 
     def renew_within(self, stale_seconds: float) -> None:
-        """Restart a silent watch before its content is older than `stale_seconds`; call this before `start`.
+        """Let a silent watch restart before its content is older than `stale_seconds`; call this before `start`.
 
         A server need not send a bookmark more often than every two minutes.
         """

@@ -77,7 +77,7 @@ def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
 
 
 def next_transitions(sighting: Sighting, chosen: ElectionStep) -> int:
-    """Return the Lease's number of transitions after the step; a new holder increases it, which reveals the old one."""
+    """Return the Lease's number of transitions after the step; new holders increase it, so old ones are recognised."""
     if chosen is ElectionStep.RENEW and sighting.record is not None:
         return sighting.record.transitions
     return sighting.transitions + 1
