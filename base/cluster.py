@@ -195,7 +195,7 @@ class Workload:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """The annotations whose key begins with `cotenant.dev/`."""
     described: bool = True
-    """Whether the source reports its containers; false if only usage shows them and their requests are unknown."""
+    """True if the source reports its containers; False if only usage shows them and their requests are unknown."""
     gaps: tuple[Reason, ...] = ()
     """Reasons why the workload is known only partly, so that nothing is proposed; empty if it is known completely."""
     own: OwnAmounts = field(default_factory=OwnAmounts)

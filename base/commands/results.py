@@ -119,7 +119,7 @@ class StoredCluster:
     store: Store
     settings: SettingSections
     reaches_cluster: bool
-    """Whether the kubeconfig of the settings is of this cluster."""
+    """True if the kubeconfig of the settings is of this cluster."""
 
     def now_seconds(self) -> int:
         """Return the current Unix time by the cluster's clock, for results that are computed now."""

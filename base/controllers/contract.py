@@ -55,7 +55,7 @@ class ControllerDecision:
     intents: tuple[Intent, ...] = ()
     notes: tuple[ObjectNote, ...] = ()
     before: Mapping[Address, str] = field(default_factory=dict)
-    """For the audit: the present values of the fields that an intent changes; missing if there are none."""
+    """Present values of the fields that a write changes, for the audit log; an object without any is left out."""
     trouble: CotenantError | None = None
 
 

@@ -77,7 +77,7 @@ class Feature(Protocol):
 
     name: str
     needs: tuple[str, ...]
-    """Mirrors without which the feature does not decide, and whose changes wake it."""
+    """Mirrors (watched collections) without which the feature does not decide, and whose changes wake it."""
     interval_seconds: float
     optional: tuple[str, ...] = ()
     """Further mirrors whose changes wake the feature; a cluster may lack them."""

@@ -34,7 +34,7 @@ class Checks:
     ready: dict[str, Check] = field(default_factory=dict)
     alive: dict[str, Check] = field(default_factory=dict)
     draining: bool = False
-    """True from before the shutdown, so that clients go elsewhere before the listener closes."""
+    """True as soon as a shutdown begins, so that clients go elsewhere before the listener closes."""
 
     def report(self, endpoint: str) -> tuple[bool, str]:
         """Return whether all checks of "livez" or "readyz" pass, and a line for each."""

@@ -31,7 +31,7 @@ class Deviation:
     expected: str
     fatal: bool = True
     fix: str = ""
-    """What to do about it, where its path alone does not say so."""
+    """The advice, if the path alone does not say what to do."""
 
     def __str__(self) -> str:
         return f"{self.path}: {format_value(self.value)} {self.expected}"

@@ -42,7 +42,7 @@ class Access:
     """
 
     cluster: str
-    """Name fit for the store: the context's name with every other character turned into "-"."""
+    """Name for the store: the context's name, with "-" for each character that such a name may not have."""
     server: str
     authorization: Callable[[], str | None]
     ca_file: str = ""
@@ -52,7 +52,7 @@ class Access:
     server_name: str = ""
     """Name that the server's certificate must carry, when it is not the host's."""
     proxy: str = field(default="", repr=False)
-    """URL; it may hold a password."""
+    """URL of the proxy before the server; it may contain a password."""
 
 
 def connect(settings: KubeSettings) -> KubeClient:

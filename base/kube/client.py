@@ -134,9 +134,9 @@ class Pause:
     """The time until which a busy server must not be sent requests; shared by all clients that write together."""
 
     until_seconds: float = 0.0
-    """Monotonic time."""
+    """Monotonic time at which the pause ends."""
     jitter: random.Random = field(default_factory=random.Random)
-    """Spreads the tries of many processes; a test seeds it."""
+    """Random numbers that spread the tries of many processes; a test seeds them."""
     answered: bool = False
     """True if the server has ever responded with success."""
     refused_since: float | None = None

@@ -66,7 +66,7 @@ class Backlog:
 
     series: OrderedDict[EventSubject, EventOccurrences] = field(default_factory=OrderedDict)
     dropped: int = 0
-    """Occurrences that were not reported."""
+    """Number of occurrences that were not reported."""
     _tokens: float = BURST
     _filled_seconds: float = float("-inf")
 

@@ -78,7 +78,7 @@ class Patch:
     subresource: str = ""
     why: str = ""
     routine: bool = False
-    """A heartbeat: logged at debug level."""
+    """True for a heartbeat, which is logged at debug level."""
 
 
 @dataclass(frozen=True, slots=True)

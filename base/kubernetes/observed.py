@@ -82,7 +82,7 @@ class ObservedPod:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     best_effort: bool = False
-    """status.qosClass is BestEffort."""
+    """True if status.qosClass is BestEffort."""
     template_hash: str = ""
     deployment_config: str = ""
     start_seconds: float | None = None

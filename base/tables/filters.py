@@ -119,7 +119,7 @@ class Query:
     sort: tuple[tuple[str, bool], ...] = ()
     """Columns to sort by, the most important first: (name, True if descending)."""
     span: tuple[float, float] = ALWAYS
-    """[since, until) of the column `time`, Unix seconds."""
+    """Times [since, until) of the column `time` that match, in Unix seconds."""
     back_seconds: float = np.inf
     """Seconds before the table's newest row from which rows match."""
 
