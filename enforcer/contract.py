@@ -188,7 +188,7 @@ class GroupReading:
     """Number of processes: None = not counted, 0 = the container is created but not started."""
     knobs: Mapping[Knob, Value] = field(default_factory=dict)
     least_quota: int = 1000
-    """The smallest quota that the kernel takes, microseconds per 100 ms: 1 ms of the cgroup's own CFS period."""
+    """The smallest quota that the kernel accepts, 1 ms per CFS period of the cgroup, in microseconds per 100 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ def pull(
 ) -> QualityRecord:
     """Update the store's history up to now from the source; return and store the quality record.
 
-    Raise SourceError if nothing can be read: no inventory, no CPU usage while a query for it failed, or none in the
-    whole window while the store has some. The store is unchanged then.
+    Raise SourceError, and leave the store unchanged, if there is no inventory, no CPU usage after a query for it
+    failed, or no CPU usage in the whole window although the store has some.
     """
     now, started = int(clock.now_seconds()), time.monotonic()
     state, clock_notes = _state_by_clock(_state(store), source, now)

@@ -272,8 +272,8 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
 def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
     """Return the inventory of a snapshot without pods, with the pods that have recent usage as running pods.
 
-    Usage is recent up to SILENCE_SECONDS before the newest. Pods that only usage shows are added as bare pods. Without
-    any usage nothing is decided.
+    Usage is recent if it is at most SILENCE_SECONDS older than the newest usage. Pods that only usage shows are added
+    as bare pods. Without any usage the inventory stays unchanged.
     """
     lives = _lives_of_pods(sightings)
     if not lives:

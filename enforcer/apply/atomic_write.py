@@ -18,7 +18,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 
 UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.DecodeError)
-"""Errors that reading such a file as JSON may raise, also for one that is nested too deeply."""
+"""Errors that reading one of these files as JSON may raise, also if its content is nested too deeply."""
 VERSION: Final = 1
 """Version of the files."""
 NoteT = TypeVar("NoteT")

@@ -91,7 +91,7 @@ class Done(KnobValue):
     found: Value | None = None
     errno: int = 0
     message: str = ""
-    """Explanation for people if the write was not simply done."""
+    """Explanation for people if the write did not simply succeed."""
     repeated: bool = False
     """The same was reported within the last minute: count it, do not report it again."""
 

@@ -126,7 +126,7 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int = 1
     """Number of occurrences; more than 1 if only the newest action of a series is known."""
     series: str = ""
-    """Uid of the Event, and how often it had occurred by then."""
+    """Uid of the action's Event, "" if it has none; `total` is how often that Event had occurred by then."""
     total: int = 0
 
     @property

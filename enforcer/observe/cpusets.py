@@ -110,8 +110,8 @@ def _cpuset_of(group: GroupReading) -> Cpus | None:
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
     """Return the CPUs that neither the share pools nor best effort may use.
 
-    They are those of LSE pods, reserved ones, those of SYSTEM if exclusive, those offered to ResourceClaims, and those
-    that the kubelet assigned to one pod or keeps free.
+    They are the CPUs of LSE pods, reserved CPUs, those of the SYSTEM class if it has them exclusively, those offered to
+    ResourceClaims, and those that the kubelet assigned to one pod or keeps free.
     """
     system, exclusive = system_cpus(node.annotations, node.name)
     closed = owned_cpus(pods, QosClass.LSE) | reserved_cpus(node.annotations, node.name)
@@ -121,7 +121,7 @@ def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
 
 
 def may_have_claimed_cores(pod: PodSpec, node: NodeReading) -> bool:
-    """Return whether the pod's CPUs may belong to a ResourceClaim: the creation hook sets those, nothing else may."""
+    """Return whether the pod's CPUs may be from a ResourceClaim, so that only the creation hook may set them."""
     return pod.claims and bool(node.offered_cpus)
 
 

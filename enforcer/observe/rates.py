@@ -120,7 +120,7 @@ def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounte
 
 
 def meminfo_bytes(text: bytes, name: bytes) -> int | None:
-    """Return one line of /proc/meminfo, which counts in KiB, in bytes."""
+    """Return the value of one line of /proc/meminfo in bytes (the file has KiB); None if it is missing."""
     for line in text.splitlines():
         if line.startswith(name + b":"):
             kib = number(line[len(name) + 1 :])
@@ -134,7 +134,7 @@ Waits = dict[int, int]
 
 
 def waiting_rate(before: Waits, now: Waits, seconds: float) -> float | None:
-    """Return the seconds that the tasks in both readings waited, per second; None without such tasks or time."""
+    """Return the seconds per second for which the tasks in both readings waited; None without such tasks or time."""
     both = before.keys() & now.keys()
     if not both or seconds <= 0:
         return None

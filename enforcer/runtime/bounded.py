@@ -61,7 +61,7 @@ class Bounded:
             raise Late(f"no decision within {self.seconds:g} s") from error
 
     async def wait(self, work: Callable[[], ResultT], seconds: float | None = None) -> ResultT:
-        """Run `work` like `call`, but for a coroutine, which awaits it; `seconds` may shorten the time limit."""
+        """Run `work` like `call`, but without blocking the calling coroutine; `seconds` may shorten the time limit."""
         limit = self.seconds if seconds is None else min(seconds, self.seconds)
         future = asyncio.wrap_future(self.submit(work))
         try:

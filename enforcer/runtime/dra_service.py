@@ -44,7 +44,7 @@ class DraService:
         self._listening = ExitStack()
 
     def __enter__(self) -> DraService:
-        """Start to listen, on the service's socket first; raise SocketTaken if another agent does."""
+        """Start to listen, on the service's socket first; raise SocketTaken if another agent already listens there."""
         claim_calls = {
             "NodePrepareResources": (dra.ClaimsRequest, self._prepare),
             "NodeUnprepareResources": (dra.ClaimsRequest, self._unprepare),

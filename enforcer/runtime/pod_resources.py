@@ -34,7 +34,7 @@ class PodResourcesClient:
         self.assignments: Assignments | None = None
         """The newest answer; None before the first one."""
         self.problem = NOT_ASKED
-        """Why the last question had no answer, or empty."""
+        """Why the last query had no answer, or empty."""
         self._socket = socket
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="podresources", daemon=True)

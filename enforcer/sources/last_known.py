@@ -116,7 +116,7 @@ class Recalling(Sources):
         super().start()
 
     def read(self) -> AgentInputs:
-        """Return the present inputs, or the inputs saved by the previous agent."""
+        """Return the present inputs, with those saved by the previous agent in place of inputs not received yet."""
         inputs, now = self.inner.read(), self._monotonic()
         self._known = newest(self._known, inputs, now)
         if now - self._saved_at >= SAVE_SECONDS and worth_saving(self._known, self._saved):

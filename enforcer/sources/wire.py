@@ -147,7 +147,7 @@ def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
 _SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
 SIZE_CAP_BYTES: Final = 1 << 20
 NOT_ASKED: Final = "the service was not queried yet"
-"""Why the podresources service has not answered, before the first question."""
+"""The podresources client's `problem` before its first query."""
 
 
 @dataclass(frozen=True, slots=True)

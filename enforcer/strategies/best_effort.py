@@ -45,7 +45,7 @@ NAME: Final = "best-effort"
 
 @dataclass(frozen=True, slots=True)
 class EvictionState:
-    """The memory of evictions: samples of best effort's CPU, the memory use of the tick before, earlier choices."""
+    """The state that evictions keep between ticks: samples of best effort's CPU, available memory, earlier choices."""
 
     samples: tuple[Sample, ...] = ()
     memory: MemoryTrend = field(default_factory=MemoryTrend)

@@ -83,7 +83,7 @@ class NodeMetricController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """Return the due writes of NodeMetrics on nodes without another reporter; between intervals, of new nodes."""
+        """Return the due NodeMetric writes of nodes without another reporter; between intervals, only of new nodes."""
         if self._begun_seconds is None:
             self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds

@@ -63,7 +63,7 @@ class Report:
 def reports(
     observed: Observed, pods: Sequence[Pod], policy: CollectPolicy, prod: Mapping[str, ProdOutlook]
 ) -> list[Report]:
-    """Return the NodeMetric reports of all nodes with data, by name; `pods` are running ones with node and class."""
+    """Return the NodeMetric reports of all nodes with data, by name; `pods` are running pods with node and class."""
     names = tuple(sorted(observed.newest))
     placed = _Placed(observed, pods, names)
     plain, system = {}, {}

@@ -25,8 +25,8 @@ from cotenant.profiler.node_metric.status import ProdOutlook, Report, outlook_st
 
 SILENT_INTERVALS: Final = 2
 STALE_INTERVALS: Final = 1.5
-"""Age at which our report is renewed although usage did not change. One round later, with the samples' own delay, it
-would be close to the three intervals after which the scheduler treats it as expired."""
+"""Age in report intervals at which a report is renewed although usage did not change. One round later, with the
+samples' own delay, it would be close to the three intervals after which the scheduler treats it as expired."""
 MOVED_FRACTION: Final = 0.05
 
 

@@ -46,13 +46,13 @@ INTERVAL_SECONDS: Final = 60.0
 CONNECTIONS: Final = 128
 """Most connections at the same time."""
 PATIENCE_SECONDS: Final = 10.0
-"""Timeout of a whole answer; a kubelet that collects anew takes a second."""
+"""Timeout of a whole answer; a kubelet that must collect new values takes a second."""
 LONGEST_PAUSE_SECONDS: Final = 600.0
 MOST_BYTES: Final = 64 * 1024**2
 _PIECE: Final = 128 * 1024
 """Unpacked at a time."""
 SPREAD: Final = 0.5
-"""Share of the interval over which the nodes of a round are asked."""
+"""Share of the interval over which the queries of a round are spread."""
 CERTIFICATE_FIX: Final = (
     "The kubelet serves a certificate that the cluster's authority did not sign. Let kubelets request one "
     "(serverTLSBootstrap: true, then approve the requests: kubectl get csr), or name the authority that signed them in "
@@ -89,9 +89,9 @@ THROTTLING: Final = MetricsPage("/metrics/cadvisor", THROTTLED)
 class KubeletRules:
     """The rules for reading kubelets: how often, and how their certificates are verified.
 
-    `ca_file` is a PEM file of the authorities that may sign them; "" for the cluster's own. With `insecure` none is
-    verified, so that anybody on the network can answer instead of a kubelet. `round_seconds` is the time between rounds
-    by the machine's clock, if the recorder's clock is faster; None means the interval.
+    `ca_file` is a PEM file of the authorities that may sign them; "" for the cluster's own. With `insecure` no
+    certificate is verified: anybody on the network can answer instead of a kubelet. `round_seconds` is the time between
+    rounds by the machine's clock, if the recorder's clock is faster; None means the interval.
     """
 
     interval_seconds: float = INTERVAL_SECONDS
@@ -206,7 +206,7 @@ def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
 def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
     """Return a session for the kubelets of a round, inside the event loop that uses it; close it with `async with`.
 
-    Each request has its own connection, so that a round does not begin with one that broke since the last round.
+    Each request has its own connection, so that no round begins with a connection that broke since the last round.
     """
     headers = {"Accept": "text/plain"} | ({"Authorization": authorization} if authorization else {})
     return ClientSession(

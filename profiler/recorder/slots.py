@@ -159,7 +159,7 @@ class UsageSlots(Generic[RefT]):
         self.late = 0
         """Number of samples, or of parts of them, that are in no value: their slot was closed or is long over."""
         self.newest_seconds = 0.0
-        """Time of the newest sample, 0 before any: a clock that jumped ahead closes no slot before its samples."""
+        """Time of the newest sample, 0 before any; no slot after it is closed, even if the clock jumped ahead."""
         self._ref_of, self._longest = ref_of, longest_seconds
         self._rows: dict[str, dict[bytes, int]] = {}
         self._refs: list[RefT] = []

@@ -69,7 +69,7 @@ GROWTH_PERCENT: Final = 10
 UNMOVED_PERCENT: Final = 1
 """Change of the quota, in percent of the machine's, below which it is not written."""
 LIFT_AIM: Final = 1.05
-"""Ratio to the guaranteed share at which a raised weight aims if best effort gets less than that share."""
+"""Multiple of its guaranteed share of the CPU that best effort should get by a raised weight."""
 LIFT_STEP: Final = 1.25
 """Largest factor by which a raised weight changes in a tick."""
 LIFT_MOST: Final = 1.5

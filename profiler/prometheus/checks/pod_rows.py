@@ -69,9 +69,9 @@ NODE_SWAP: Final = ("node_memory_SwapTotal_bytes", "node_memory_SwapFree_bytes",
 FILLS: Final = 0.85
 """Share of its limit from which on a working set counts as filling it."""
 APART: Final = 0.02
-"""Largest usual difference of a container's counters, as a share of the highest; APART_SECONDS is added to it."""
+"""Share of a container's highest counter by which its counters may differ, besides its usage in APART_SECONDS."""
 APART_SECONDS: Final = 900
-"""Seconds of the container's CPU usage between which two replicas of Prometheus may scrape it."""
+"""Most time between the scrapes of two replicas of Prometheus; their counters differ by the usage in it."""
 
 Row = tuple[Mapping[str, str], float]
 """Labels of a series and its value."""

@@ -38,7 +38,7 @@ SAMPLES_LABEL: Final = "cotenant_samples"
 HOURS_AT_ONCE_SECONDS: Final = 2 * DAY_SECONDS
 """Time span of the evaluations in one query: the server holds all series that lived between the first and the last."""
 SLOW_AT_ONCE_SECONDS: Final = DAY_SECONDS
-"""Time span of a query for slow series; shorter, because the server also holds the result of every stretch."""
+"""Time span of a query for slow series; shorter, because the server also holds a result for every 305 seconds."""
 _REACH_SECONDS: Final = 1000
 """A series that is scraped every 900 s has a sample in any stretch of this length."""
 _WINDOW_STEP_SECONDS: Final = 870
@@ -48,7 +48,7 @@ _LEAST_WINDOWS: Final = 4
 _SEEN: Final = 1_000_000
 """What each window with a sample adds to the number of samples, which stays far below: one number tells both."""
 RARE_INTERVALS: Final = (1200, 1800, 2700, 3600)
-"""Above a quarter of an hour the next longer interval counts: its windows contain the samples of shorter ones too."""
+"""Scrape intervals above a quarter of an hour that are distinguished; any other counts as the next longer of these."""
 _STRETCH_SECONDS: Final = 305
 _STRETCHES: Final = 12
 """So many stretches are an hour and a minute: who is scraped once an hour, not quite to the second, is in one of them.
@@ -142,7 +142,7 @@ def _count_question(samples: Callable[[str], str], labels: Mapping[str, str], sh
 
 
 def lived_through(series: str) -> str:
-    """Return the PromQL of the sample count in the last hour of series with samples near both ends of the hour."""
+    """Return the PromQL of each series' sample count in the last hour, for series with samples near both ends."""
     begin = f"count_over_time({series}[{_REACH_SECONDS}s] offset {HOUR_SECONDS - _REACH_SECONDS}s)"
     end = f"count_over_time({series}[{_REACH_SECONDS}s])"
     return f"count_over_time({series}[{COUNTED_SECONDS}s]) and {begin} and {end}"
@@ -233,7 +233,7 @@ def with_slow(
 ) -> dict[int, dict[int, int]]:
     """Return the number of series by scrape interval for each hour's end, with the slow series counted near that hour.
 
-    A count of slow series applies to the hours up to the neighbouring counts.
+    A count of slow series applies to all hours between the counts before and after it.
     """
     out: dict[int, dict[int, int]] = {}
     for end in sorted({*hourly, *slow}):
