@@ -65,12 +65,12 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return the text as `visible` does, but keep its line breaks, as for lines of a settings file."""
+    """Return the text as `visible` does, but keep the line breaks, which a settings file has, for example."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def csv_text(text: str) -> str:
-    """Return text for a CSV cell: as `visible`, and never the start of a spreadsheet formula."""
+    """Return text for a CSV cell, escaped as by `visible`, and never the start of a spreadsheet formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
 
 

@@ -123,7 +123,7 @@ class Sender:
         return next((self._refused[p].error for p in map(write_target, intents) if p in self._refused), None)
 
     def unmade(self, intents: Sequence[Intent]) -> dict[str, Exception]:
-        """Return the errors of those writes that failed, by the object that needs the write's object (`asker`)."""
+        """Return the errors of the writes that failed, by the object on whose behalf each was to be made (`asker`)."""
         askers = {write_target(i): i.asker for i in intents if isinstance(i, Apply | Create) and i.asker}
         self._unmade = {place: error for place, error in self._unmade.items() if place in askers}
         return {askers[place]: error for place, error in self._unmade.items()}

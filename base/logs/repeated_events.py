@@ -91,7 +91,7 @@ class RepeatedEvents:
 
     @property
     def is_counting(self) -> bool:
-        """True if the end of some warning has yet to be written."""
+        """True if the final record of some warning has yet to be written."""
         return any(repeated.total > 1 for repeated in self._seen.values())
 
 

@@ -161,7 +161,7 @@ class Notes:
             (self._folder / "left-out").write_bytes(msgspec.json.encode(stored))
 
     def arm(self) -> None:
-        """Restart the timer that reports (and, if set so, ends) a program that hangs."""
+        """Restart the timer that reports a program that hangs, and may also end it."""
         ends = self.ends_after_seconds
         faulthandler.dump_traceback_later(ends or STILL_SECONDS, file=self._still, exit=bool(ends))
 

@@ -15,7 +15,7 @@ from cotenant.base.identity import ContainerRef, PodContainerRef
 
 @dataclass(frozen=True, slots=True)
 class PodAnswer:
-    """The server's values for a pod's container over the window; NaN and 0 points if the server has no data."""
+    """The metric server's own figures of one pod's container over the scan's window; NaN and 0 points without data."""
 
     cpu_percentile_millicores: float = nan
     cpu_points: int = 0
