@@ -124,7 +124,7 @@ class Acts:
             return f"the pause switch could not be read: {error.message}"
 
     def guard(self, reading: RoundReading) -> Guard:
-        """Return the guard that is called before each write of a round's changes; it raises ActWithheld.
+        """Return the guard called before each write of a round's changes; it raises ActWithheld to prevent the write.
 
         Before every write it reads the pause switch. Before the first write of a change it also checks the change
         windows and reads the policy again.

@@ -108,7 +108,7 @@ class RuntimeQuota:
 
 
 def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
-    """Return the layout of a tree whose quotas are all below the root; other quotas must be removed before."""
+    """Return the layout of a quota tree; the caller has removed quotas that are not below the root."""
     children: dict[str, list[str]] = {}
     for name in sorted(quotas):
         children.setdefault(quotas[name].parent, []).append(name)

@@ -304,7 +304,7 @@ class Plan(PlanChoices):
 
     @property
     def approved(self) -> bool:
-        """True if a person or the plan's policy has approved at least one occurrence."""
+        """True if the plan's policy approves it automatically, or a person has approved at least one occurrence."""
         return self.policy.auto or self.approved_by_person
 
     @property

@@ -63,7 +63,7 @@ ENOUGH = 0.9
 
 
 def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> PlanAccount:
-    """Return the account in pod-hours of needed and reserved pods, both (T,), in slots of `step_seconds`.
+    """Return the back-test result of needed and reserved pods, both (T,), in slots of `step_seconds`.
 
     Slots with an unknown need (NaN) count neither as needed nor as reserved.
     """

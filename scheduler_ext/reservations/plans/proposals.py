@@ -81,9 +81,9 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a rehearsal: best quantile `tau`, standby pods, their account, skill against last week's demand.
+    """The result of a rehearsal, a back-test: best quantile `tau`, standby pods, and the account of a plan with both.
 
-    The skill is that of the forecast without standby; `days` is the number of days with a forecast.
+    `skill` is that of the forecast without standby against last week's demand; `days` have a forecast.
     """
 
     days: float
@@ -136,7 +136,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
 
 
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
-    """Return (policy, account, whether it is the proposed one) of each quantile and baseline over the rehearsed days.
+    """Return (policy, result, whether it is the proposed one) of each quantile and baseline over the rehearsed days.
 
     The static baseline always reserves capacity for the highest need, which is known only afterwards.
     """

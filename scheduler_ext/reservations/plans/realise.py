@@ -270,9 +270,9 @@ def restore(
     why: str = "the plan's window is over",
     annotations: Sequence[str] = (FLOOR_ANNOTATION,),
 ) -> Patch | None:
-    """Return the patch that restores minReplicas, unless somebody else changed it; None without an annotation.
+    """Return the patch that removes the annotations, and restores minReplicas unless somebody else changed it; or None.
 
-    `annotations` are the annotations to remove, beginning with the one that was set last.
+    `annotations` begin with the one that was set last. None if the autoscaler has none of them.
     """
     present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
     operations: list[Json] = []

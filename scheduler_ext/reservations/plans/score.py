@@ -51,7 +51,7 @@ def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
 def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
     """Return the progress updated by the present use of the capacity; `counts` is True once the window has begun.
 
-    The present numbers are taken for the whole time since the last observation, which is one control period.
+    The present numbers are assumed for the whole time since the last observation, which is one control period.
     """
     passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
     missed = use.missed if counts else 0
