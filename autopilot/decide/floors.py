@@ -34,7 +34,7 @@ AUTOPILOT: Final = "autopilot"
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
-    """Forecast replicas that a workload needs by half hour (`counts`); `least` is minReplicas when it was made."""
+    """Forecast replicas that a workload needs by half hour (`counts`); `least` is the forecast time's minReplicas."""
 
     start_seconds: int
     counts: tuple[int, ...]

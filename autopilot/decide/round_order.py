@@ -232,8 +232,8 @@ def ended_rests(
 def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:
     """Return when (Unix time) a workload may change again after failed changes: None if none failed, inf if never.
 
-    The back-off is `first_seconds` after harm, an hour after a refusal by the cluster or a change that never reached
-    it, and four times as long after each further one.
+    The back-off lasts `first_seconds` after a harmful change, and an hour after one that the cluster refused or that
+    never reached it; after each further one it lasts four times as long.
     """
     bad = failed_acts(acts, cleared_seconds)
     harmful = [act for act in bad if act.state is ActState.HARMFUL]

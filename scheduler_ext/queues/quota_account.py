@@ -56,11 +56,11 @@ class QuotaAccount:
 def charges_of(
     view: QueueView, usable: Mapping[str, QuotaNode]
 ) -> tuple[dict[str, QuotaCharge], dict[str, int], dict[str, Amounts]]:
-    """Return the use at the start of a run: of each usable quota, and of pods with a node but no usable quota.
+    """Return the use of each usable quota at the start of a run, that of pods without one on nodes, and `covered`.
 
-    The third part is, by UID of a waiting pod, the amount of its request that a plan reserves for it in its quota. A
-    plan's reserved capacity counts once: beside a pod that uses it, only the part above the pod's request counts; for a
-    waiting pod, it counts in place of that part of the request.
+    `covered` is, by UID of a waiting pod, the part of its request that a plan's Reservation in its quota already counts
+    as used, so that it is not counted again. Of a Reservation whose pod is admitted, only what exceeds the pod's
+    request counts as used, beside the pod.
     """
     charges: dict[str, QuotaCharge] = {}
     unowned: dict[str, int] = {}

@@ -71,7 +71,7 @@ def status_intents(
 
 
 def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
-    """Yield the writes that create each profile's root quota and keep it as large as the profile's nodes.
+    """Yield the writes that create each profile's root quota and adapt it to the capacity of the profile's nodes.
 
     A quota of that name that was not created from the profile belongs to people and is not changed.
     """

@@ -31,8 +31,8 @@ LONGEST_SECONDS: Final = 30.0
 class ReservationWrites:
     """The writes of one run of the controller, and when and with which inputs it has to run again.
 
-    The controller runs again after `wake_seconds` even if nothing changes. `asks` are nodes whose pods must be listed
-    first. `outcomes` are pairs: the name of a Reservation, and how its hand-over to an owner pod ended.
+    The controller runs again after `wake_seconds` even if nothing changes, and first lists the pods of the nodes
+    `asks`. `outcomes` are pairs: the name of a Reservation, and how its hand-over to an owner pod ended.
     """
 
     intents: tuple[Intent, ...] = ()

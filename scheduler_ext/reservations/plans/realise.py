@@ -99,8 +99,8 @@ def reservations(
 ) -> list[Intent]:
     """Return the writes that make a plan have `want` unused Reservations, those of its earlier occurrences included.
 
-    `existing` are all Reservations of the plan. Used ones are not deleted here, and new ones get unused numbers. If
-    there are too many, those without a node are deleted first. Without an owner none is created.
+    `existing` are all Reservations of the plan. Used ones are not deleted here, and new ones get unused numbers. If too
+    many are unused, those without a node are deleted first. Without an owner none is created.
     """
     window, asker = plan.status.window, f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
     standing = sorted(
@@ -272,7 +272,7 @@ def restore(
 ) -> Patch | None:
     """Return the patch that removes the annotations, and restores minReplicas unless somebody else changed it; or None.
 
-    `annotations` begin with the one that was set last. None if the autoscaler has none of them.
+    `annotations` begin with the one that was set last; the result is None if the autoscaler has none of them.
     """
     present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
     operations: list[Json] = []
