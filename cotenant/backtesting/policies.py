@@ -163,7 +163,7 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return by risk (percent) the columns of forecasts, which complete the columns of `present_columns`.
+    """Return by risk (percent) the formulas' columns that come from forecasts; `present_columns` returns the others.
 
     Each decision (a time slot of `slots`) is forecast only from the time slots before it. `progress` advances once per
     decision.

@@ -46,7 +46,7 @@ def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family,
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], inventory: Inventory) -> None:
-    """Store what containers need, for similar ones in the next analysis; nothing if the strategy does not use that."""
+    """Store what each container needs, for similar ones in the next analysis; nothing if the strategy ignores that."""
     if not _gives_priors(settings):
         return
     ended = gone_workloads(inventory)

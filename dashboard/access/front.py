@@ -113,8 +113,8 @@ def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Netwo
 def expected_host(front: Front, public_url: str, own_name: str = "") -> bool:
     """Return whether the host is a loopback name, our own loopback address, `own_name` or the host of `public_url`.
 
-    Any other name may be a page that rebound its own name to this address (DNS rebinding); an IP address cannot be
-    rebound.
+    A request for any other name may come from a page that rebound its name to this address (DNS rebinding); an IP
+    address cannot be rebound.
     """
     public = urlsplit(public_url).hostname if public_url else None
     name = front.hostname

@@ -47,7 +47,7 @@ EARLY_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 30.0
 """Pause before a silent provider is asked again to renew a token."""
 WAITING: Final = 8
-"""Threads that wait for the store of logins; as many wait for renewals. Everything else has threads of its own."""
+"""Most threads that wait for the store of logins; as many may wait for renewals, and as many for bearer tokens."""
 REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
 LAUNCH_WORDS: Final = "This dashboard answers only the person who started it: the request lacks its launch token."
 LAUNCH_FIX: Final = (

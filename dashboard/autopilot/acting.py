@@ -122,7 +122,7 @@ def confirm_step(act: str, name: str, agreed: Sequence[Component]) -> Component:
 
 
 def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[str, str]]:
-    """Return the confirmation and its action; to let a policy act (ACT), both include its spec's digest."""
+    """Return the confirmation and the action; for ACT (a policy may act), both have the digest of the policy's spec."""
     _require_act(act)
     chosen = {"act": act, "name": name}
     if act != ACT:

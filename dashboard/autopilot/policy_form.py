@@ -191,7 +191,7 @@ def _put(target: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def objective_answers(body: Mapping[str, Any]) -> list[Any]:
-    """Return what the form shows for MOST_OBJECTIVES objectives: the parts of the first, then of the second, ..."""
+    """Return what the form shows for MOST_OBJECTIVES objectives: the fields of the first, then of the second, ..."""
     shown = [*_objectives(body), *({} for _ in range(MOST_OBJECTIVES))][:MOST_OBJECTIVES]
     return [form_value({"": objective}, part) for objective in shown for part in OBJECTIVE]
 

@@ -111,7 +111,7 @@ def _heights(places: Sequence[float], axis_end: float) -> list[int]:
 
 
 def summary(ladder: Sequence[float], stands: Mapping[str, float], resource: Resource) -> str:
-    """Describe the quantiles and the marks in words."""
+    """Describe the quantiles (`ladder`) and the marks (`stands`) in words."""
     rungs = [f"{n} {display.amount(v, resource)}" for n, v in zip(RUNGS, ladder, strict=False) if not np.isnan(v)]
     if not rungs:
         return f"No {resource} usage to show a distribution of."

@@ -20,13 +20,13 @@ MOST_NODES: Final = 40
 """Columns that stay readable at 1366 pixels; the table below and REST have every node."""
 HEIGHT: Final = 170
 LABEL: Final = 14
-"""Characters of a node's name below its column, its last ones; the hover text has it whole."""
+"""Characters of a node's name below its column, the last ones; the hover text has the whole name."""
 ABOVE: Final = "▲"
 NOW: Final = (("now", "Now"), ("after", "After"))
 PEAK: Final = (("peak", "Highest"), ("peak_after", "After"))
 INK: Final = "#17202a"
 SCALE: Final = [[0, "#eaf2fb"], [0.5, "#a8c8ee"], [0.65, "#ffd68f"], [1, "#ee8a70"]]
-"""All of it light enough for the dark figures in the cells, in both themes."""
+"""The colour scale; every colour is light enough for the dark figures in the cells, in both themes."""
 TITLES: Final = {"cpu": "CPU", "memory": "memory"}
 Row = Mapping[str, Any]
 

@@ -92,7 +92,7 @@ def facts(
     heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, total: str = "", *, tall: bool = False,
     kind: str = "", id_: str = "",
 ) -> Component:  # fmt: skip
-    """Return a table of texts and numbers in a frame that scrolls; the first cell names the row, all rows are complete.
+    """Return a table of texts and numbers in a frame that scrolls; each row has a cell per heading, the first names it.
 
     The headings, and `total`, a sentence below all rows, stay visible while the rows scroll. `kind` is a further CSS
     class.

@@ -85,7 +85,7 @@ def worth(page: OverviewPage) -> Component:
 
 
 def saved(view: View) -> Component:
-    """Return what verified changes free a month, by month, from the ledger; further numbers are behind "Details"."""
+    """Return the requests that verified changes of the ledger free, in total and for CPU by month."""
     if view.given.changes is None:
         off = html.P(["This dashboard is read-only, so it verifies no change: ", html.Code(ACT)], id="home-saved")
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")

@@ -50,8 +50,8 @@ Answer = tuple[Any, Any, Any, Any]
 class PlanForm:
     """A form that acts on a plan: its button is `plan-NAME-now`, and `plan-NAME-lines` shows each field it would write.
 
-    `inputs` and `states` name component properties as `WORD.property` of `plan-NAME-WORD`; `request` builds the action
-    from the plan and their values; `presses` name further properties that submit the form.
+    `inputs` and `states` name properties of the form's components: `WORD.property` of the component `plan-NAME-WORD`.
+    `request` builds the action from the plan and these values; `presses` name further properties that submit the form.
     """
 
     name: str

@@ -96,7 +96,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
 def scan_each_cluster(
     clusters: Sequence[ScanJob], read: ReadHistory, refuse: RefuseHistories, analyse: Analyse, progress: Progress
 ) -> tuple[list[ScannedCluster], dict[str, CotenantError]]:
-    """Return the scanned clusters, and the errors of failed ones by name; a single cluster's error is raised."""
+    """Return the scanned clusters, and the errors of failed ones by name; the error of a single cluster is raised."""
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
         refuse([place])

@@ -138,7 +138,7 @@ def of_classes(
     inventory: Inventory,
     classes: Collection[PriorityClass],
 ) -> PoolMembers[NodeRef]:
-    """Return the members whose pods have one of these priority classes; the others are assigned to no node."""
+    """Return the assignment of series to nodes in which series of pods of other priority classes have no node."""
     chosen = _pods_of(inventory, classes)
     owns = np.array([(ref.namespace, ref.pod) in chosen for ref in series], dtype=bool)
     return replace(members, rows=np.where(owns, members.rows, -1))
@@ -202,7 +202,7 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 def peak_forecasts(
     history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """Return by node the 24-hour peak of prod at the first risk, its violation rate, and peaks of system and mid.
+    """Return by node the 24-hour peak of prod (at its first risk), its violation rate, and the peaks of system and mid.
 
     Nodes without a peak are left out. Batch amounts under the policy `forecast` are computed from these, here and in
     the manager.
@@ -285,8 +285,8 @@ _NODES_AT_ONCE: Final = 512
 def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeRef]) -> LendableLines:
     """Return what all nodes could lend in past hours and can lend in coming ones, for one resource, by node.
 
-    `lender` has the present terms of the formula; `prod` forecasts what prod pods use on each node. A node counts as
-    without prod usage if it has no prod pod and the history has no usage of any.
+    `lender` has the present terms of the formula; `prod` forecasts what prod pods use on each node. The prod usage of a
+    node counts as 0 if it has no prod pod and the history has no usage of prod pods there.
     """
     assert isinstance(prod.resource, Resource)
     # Newest sample of each node at the end of each hour, and the sums over its pods.

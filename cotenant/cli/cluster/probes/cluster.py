@@ -80,7 +80,7 @@ def version(client: KubeClient) -> ProbeOutcome:
 
 
 def rights(client: KubeClient) -> ProbeOutcome:
-    """Check which kinds may be listed in all namespaces, by requesting one object of each kind."""
+    """Check which kinds that a scan reads may be listed in all namespaces, by requesting one object of each kind."""
     read = scan_resource_paths()
     refused = []
     for kind, path in read.items():

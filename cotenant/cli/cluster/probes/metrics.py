@@ -145,7 +145,7 @@ def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check how far usage and kube-state-metrics lag; a lag is only a warning, as a scan can read an earlier time."""
+    """Check how far usage and kube-state-metrics lag; a lag only warns, because a scan can read an earlier time."""
     inventory = source.inventory(window[1], window)
     if source.lateness:
         fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads samples up to the newest one."
