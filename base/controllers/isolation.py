@@ -84,8 +84,8 @@ def standing_items(
 ) -> dict[ItemT, str]:
     """Return the items on which earlier processes hung in this computation, each with the reason to leave it out.
 
-    If the last process left a record, the search goes on from it by further calls of `compute`, on which this process
-    may hang as well. Raise LeftOut for the rest of the hour if the computation hung with all `items` left out.
+    If the last process left a record, `compute` is called again to narrow down the items, and this process may hang in
+    it as well. Raise LeftOut for the rest of the hour if the computation hung even without any of the `items`.
     """
     left_out = (
         {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}

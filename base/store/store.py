@@ -185,8 +185,7 @@ class Store:
     def read(self, signal: Signal, grid: TimeGrid) -> Usage[Any]:
         """Return the series with at least one value in the grid, sorted by reference; gaps and lost days are NaN.
 
-        References are NodeRef if the signal is per node, else PodContainerRef. Raise StoreError for a grid of another
-        step.
+        References are NodeRef if the signal is per node, else PodContainerRef. StoreError if the grid has another step.
         """
         _checked_grid(signal, grid)
         listing = self._days.listing(signal)
