@@ -68,9 +68,9 @@ _HOLD_SECONDS: Final = HOUR_SECONDS
 class FilledSeries:
     """n series with estimates in place of missing samples, on a grid of `size` slots.
 
-    Series i has the cells [bounds[i], bounds[i + 1]) from slot first[i] on. `values`, (cells,), float32, are samples
-    and the estimates between two of them, 0 for neither; `present`, (cells,), is true for samples. After its last
-    sample series i counts with last_values[i] in the slots [hold_from[i], hold_until[i]).
+    Series i has the cells [bounds[i], bounds[i + 1]) from slot first[i] on. `values`, (cells,), float32, are samples,
+    estimates between two samples, and 0 elsewhere; `present`, (cells,), is true for samples. After its last sample
+    series i counts with last_values[i] in the slots [hold_from[i], hold_until[i]).
     """
 
     size: int

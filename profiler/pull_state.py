@@ -67,8 +67,8 @@ class PullProof:
     An answer without a sample proves nothing about its time: labels, tenant or clock may be wrong, or samples may be
     late. A server receives delayed samples in order, so it has all samples before its newest one. `usage_seconds` is
     the end of the newest slot with usage of pods; `state_seconds` is the same for kube-state-metrics, or None if
-    kube-state-metrics has no samples, so that usage also proves the time of its signals. `answered` is, by signal, the
-    time up to which it was answered, `failed` the time up to which parts failed, which are queried again in any case.
+    kube-state-metrics has no samples, so that usage also proves the time of its signals. `answered` has, by signal, the
+    time up to which the source answered, `failed` the end of the parts that failed, which are queried again anyway.
     """
 
     usage_seconds: int = 0
@@ -121,10 +121,10 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 
 
 def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
-    """Return the time spans to request: since the last pull, before the first pull, and earlier failures.
+    """Return the time spans to request: after the last pull, before the first pull, and spans that failed earlier.
 
-    A signal's newest slots are requested again for late samples; those of an hourly signal only once a new hour is
-    complete.
+    A signal's newest slots are requested again, because samples may be late; those of an hourly signal only once a new
+    hour is complete.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
     spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]

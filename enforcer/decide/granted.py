@@ -84,7 +84,7 @@ def counted_containers(pod: PodSpec) -> Iterable[ContainerSpec]:
 
 
 def total(pod: PodSpec, amount: Callable[[ContainerSpec], int]) -> int:
-    """Return the most that the pod needs at a time: native sidecars run beside the others, init containers before."""
+    """Return the most that the pod needs at one time: init containers run before the others, sidecars beside them."""
     if not pod.init_containers:
         return sum(map(amount, pod.containers))
     inits = (({"": amount(c)}, c.kind is not ContainerKind.INIT) for c in pod.init_containers)

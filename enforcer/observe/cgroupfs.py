@@ -78,7 +78,7 @@ class Hierarchy:
     """All mounted cgroup hierarchies below one root (v1, v2 or both); only paths below `base` are opened."""
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup"), base: str = "", open_limit: int | None = None) -> None:
-        """Open the hierarchies; UsageError without one. `open_limit` files stay open; None = half of the process's."""
+        """Open all hierarchies or raise UsageError; `open_limit` files stay open, None = half the process's limit."""
         below = checked_path(base) if base else ""
         self._roots: dict[str, int] = {}
         self._held: dict[tuple[CgroupPath, str, str], int] = {}

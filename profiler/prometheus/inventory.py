@@ -51,8 +51,8 @@ ANCHORS: Final[Mapping[str, tuple[str, ...]]] = {
     LIMITS: (LIMITS, INIT_LIMITS),
     **{metric: (metric,) for metric in gaps.READ_LATE},
 }
-"""Metric -> metrics that are read at its newest sample if the snapshot's time has none of it, in this order. Phases are
-not among them: a pod's earlier phase says nothing about its present one."""
+"""Metric -> metrics that, if the snapshot has no sample of it, are read at the time of its newest sample, in this
+order. Phases are not among them: a pod's earlier phase says nothing about its present one."""
 
 OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUESTS, LIMITS)
 """Metrics that each show that a pod exists."""

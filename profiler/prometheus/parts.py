@@ -152,7 +152,7 @@ class QueryPart:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Windows of rate queries for series scraped every `scrape_seconds`, and for `slower` ones, ascending."""
+    """Query windows for series scraped every `scrape_seconds`, or at the longer intervals `slower` (ascending)."""
 
     scrape_seconds: int
     slower: tuple[int, ...] = ()
@@ -357,7 +357,7 @@ GPU_RESOURCES: Final[Mapping[str, Mapping[Signal, float]]] = {
 }
 """Extended resources as kube-state-metrics writes their names, and how many percent of a device one of them is."""
 MIG_RESOURCE: Final = "nvidia_com_mig_"
-"""How the resources of MIG instances begin; their names go on with the profile."""
+"""Beginning of the names of MIG instances' resources; the MIG profile follows."""
 
 
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:

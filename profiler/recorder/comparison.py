@@ -17,7 +17,7 @@ from cotenant.base.usage.usage import Signal, Usage
 from cotenant.profiler.recorder.precedence import RecordedTime
 
 LEAST_SLOTS: Final = 3
-"""Slots that both sources must have of a row: in a single one, readings differ by up to an interval."""
+"""Least slots of a row that both sources must have: in a single slot, reading times differ by up to an interval."""
 LEAST_SHARE: Final = 0.1
 """Share of the larger value below which different reading times explain a difference."""
 LEAST_DIFFERENCE: Final = {Signal.CPU_USAGE_MEAN: 10.0, Signal.MEMORY_WORKING_SET_MAX: 16.0 * 2**20}

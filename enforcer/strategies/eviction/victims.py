@@ -79,8 +79,8 @@ class TaskName(StrEnum):
 class EvictionCandidate:
     """A pod with what its eviction would free, in millicores and bytes; `uses` has None for a usage not measured.
 
-    Memory is the resident (anonymous) memory, because page cache is available without an eviction; if not measured, the
-    working set. `requests` are of its class' own resources (batch-cpu, mid-memory ...), 0 for other classes.
+    Memory is the resident (anonymous) memory, because page cache is available without an eviction; if not measured, it
+    is the working set. `requests` are those of batch-* or mid-* resources, 0 for a pod of another class.
     """
 
     pod: PodSpec

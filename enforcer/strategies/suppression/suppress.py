@@ -82,7 +82,7 @@ WANTING_PERCENT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SuppressState:
-    """The last CPU count or quota (None under the other policy) that best effort got, and the state of starvation."""
+    """Best effort's last CPU count (policy cpuset) or quota (cfsQuota), the other being None, and its starvation."""
 
     cpus: int | None = None
     quota: int | None = None

@@ -102,7 +102,7 @@ def reserved_millicores(node: NodeReading) -> int:
     """Return the CPU that the node keeps for other processes than pods, in millicores.
 
     These are the CPUs that the annotation `reservation` names, else its amount of cpu unless applyPolicy is
-    ReservedCPUsOnly; an unreadable annotation counts as none. If the kubelet keeps more, that counts.
+    ReservedCPUsOnly; an unreadable annotation counts as none. If the kubelet keeps more, the kubelet's amount applies.
     """
     capacity = node.capacity.get("cpu", 0)
     kubelet = capacity - machine_allocatable(node.allocatable, node.annotations).get("cpu", capacity)

@@ -55,7 +55,7 @@ LARGER: Final = 1.2
 TOLERANCE: Final[Mapping[Resource, int]] = {Resource.CPU: 20, Resource.MEMORY: 32 * MIB}
 """Amount, in millicores or bytes, by which a pod's value may exceed that product."""
 STILL_CPU_SECONDS: Final = 0.5
-"""A pod that used less in a day did nothing: its pause container takes a few hundredths."""
+"""CPU seconds in a day below which a pod did nothing: its pause container takes a few hundredths."""
 SETTLED_SECONDS: Final = HOUR_SECONDS
 """A younger pod has too few samples to compare: its containers did not start at one moment."""
 _PODS: Final = (equal("container", ""), Matcher("pod", "!=", ""))
