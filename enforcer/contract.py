@@ -172,7 +172,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """The reading of one cgroup in one tick; `knobs` has the values of its settings that could be read, by setting."""
+    """The reading of one cgroup in one tick; `knobs` maps the cgroup's settings to the values that could be read."""
 
     path: CgroupPath
     level: Level

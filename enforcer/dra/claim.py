@@ -189,7 +189,7 @@ def keys_in(env: Iterable[str]) -> tuple[str, ...]:
 
 
 def device_environment(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable that lists a pod's GPUs by annotation: their ids, or minor numbers if it names no ids.
+    """Return the variable that lists the GPUs in a pod's annotation: their ids, or minor numbers if it has no ids.
 
     Return {} for a pod without such GPUs, for a pod that hooks must not change, and for an unreadable annotation.
     """

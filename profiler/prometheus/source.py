@@ -210,7 +210,7 @@ class PrometheusSource:
             return answers(1) if isinstance(error, TooLongSpan) else self._query_series(text, moments[-1:])
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
-        """Return the cluster by its newest samples, with the owner of each pod that ran in the window.
+        """Return the inventory by the newest samples, with the owner of each pod that ran in the window.
 
         The present state comes from instant queries, owners from the names of series over the window.
         """
