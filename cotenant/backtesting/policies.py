@@ -137,7 +137,7 @@ def _score(
 
 
 def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
-    """Return usage as inputs of the reclaim formulas, a row per node and decision; nodes without sample: unmeasured."""
+    """Return usage as inputs of the reclaim formulas, a row per node and decision, unmeasured if there is no sample."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])

@@ -110,7 +110,7 @@ class Tally:
 def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
     """Return the test results of predicted peaks (n, decisions), without decisions whose next day is mostly missing.
 
-    `came` is `highest_after(trial)`, if the caller has computed it: the comparison with each sample is then left out.
+    `came` is `highest_after(trial)` if the caller has computed it; usage is then not compared sample by sample.
     """
     by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)

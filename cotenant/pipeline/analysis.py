@@ -206,7 +206,7 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """Statistics of n workloads as arrays, which the table of workloads lacks; n are all known or with stored usage.
+    """Arrays of statistics, which the table of workloads lacks, of n workloads: all that are known or have stored use.
 
     `mean` and `p95`, (n,), are of the summed usage in the resource's unit, `variation`, (n,), is its standard deviation
     / mean; NaN without usage. `medians`, (n, grid.size), are the workloads' forecast medians at the slots of `grid`.

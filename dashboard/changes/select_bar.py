@@ -50,7 +50,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 
 def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection], Component]) -> None:
-    """Redraw a bar whenever the selection in the browser's store, the address, the results or the cluster change."""
+    """Register the callback that redraws a bar when the stored selection, the address, results or cluster change."""
 
     @app.callback(
         Output(bar, "children"),

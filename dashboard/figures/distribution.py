@@ -144,7 +144,7 @@ def completeness(days: Sequence[Mapping[str, Any]]) -> Chart:
 
 
 def coverage(covered: Floats) -> Chart:
-    """Draw the number of series by the share of values at or below their forecast p95 (ideal: 95 %), without NaN."""
+    """Draw the number of series by the share of values at or below their forecast p95 (ideal: 95 %), NaN left out."""
     measured = covered[~np.isnan(covered)]
     low = min(0.5, float(measured.min())) if len(measured) else 0.5
     counts, edges = np.histogram(measured, bins=BINS, range=(np.floor(20 * low) / 20, 1.0))

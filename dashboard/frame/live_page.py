@@ -33,7 +33,7 @@ class LivePart:
 
 
 def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news: str = "version") -> None:
-    """Redraw a page's parts, given by element id, whenever its URL or the store `news` changes.
+    """Register the callback that redraws a page's `parts`, by element id, when its URL or the store `news` changes.
 
     `news` is the id of the store that changes with newer results.
     """

@@ -46,7 +46,7 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
 
 @dataclass(frozen=True, slots=True)
 class DashboardContext:
-    """The services and settings that the composition root passes to the dashboard beside its result source.
+    """The services and settings that the process which starts the dashboard passes to it, beside its result source.
 
     With the defaults there are no texts to copy and no next steps, and everybody is an anonymous viewer.
     """

@@ -63,10 +63,10 @@ def links(base: str, names: list[str]) -> dict[str, str]:
 
 
 class ClusterApps:
-    """ASGI application that routes requests to the clusters' applications, and others (login) to one that all share."""
+    """ASGI application that routes requests to the clusters' applications, and others (login) to the shared `front`."""
 
     def __init__(self, dashboards: Mapping[str, FastAPI], gate: Gate) -> None:
-        """Store the applications; `gate` authenticates for all of them, and its base path is that of the shared one."""
+        """Store the applications; `gate` authenticates for all of them, and its base path is that of the `front`."""
         self._dashboards = dashboards
         self._base = gate.base
         self.front = _front(dashboards, gate)

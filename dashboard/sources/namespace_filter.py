@@ -85,7 +85,7 @@ class Narrowing:
         return self._behind.explanations(namespace) if self._sees(namespace) else []
 
     def story(self, ref: WorkloadRef) -> Story | None:
-        """Return the story of a workload in a namespace that the requesting person may read, else None."""
+        """Return everything stored about a workload in a namespace that the requesting person may read, else None."""
         return self._behind.story(ref) if self._sees(ref.namespace) else None
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
