@@ -157,9 +157,7 @@ def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping
     ratio = _map(indicator.get("ratioMetric"))
     if not ratio:
         has_threshold = bool(indicator.get("thresholdMetric"))
-        raise UsageError(
-            "its thresholdMetric's unit is not known" if has_threshold else "the objective has no indicator"
-        )
+        raise UsageError("thresholdMetric's unit is not known" if has_threshold else "the objective has no indicator")
     if ratio.get("raw"):
         raw = _over_window(_source_query(ratio, "raw", sources), is_counter=False)
         kind = _text(ratio.get("rawType")).lower()
