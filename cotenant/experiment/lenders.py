@@ -29,7 +29,7 @@ from cotenant.recommender.colocation.formulas import Parameters, batch
 Floats = npt.NDArray[np.float64]
 Slots = npt.NDArray[np.intp]
 Forecasts = Mapping[Resource, Mapping[float, Mapping[str, Any]]]
-"""By resource and risk in percent: columns of the formulas, (n, decisions)."""
+"""Columns of the reclaim formulas, (n, decisions), by resource and risk in percent."""
 
 DECISION_STEPS: Final = 72
 """Number of steps between two decisions on peaks: six hours."""

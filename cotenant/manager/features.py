@@ -46,7 +46,7 @@ from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reser
 from cotenant.settings import Settings
 
 NODE_METRIC_INTERVAL_SECONDS: Final = 60.0
-"""Between two NodeMetrics made from Prometheus. Koordinator's own report interval (60 s)."""
+"""Time between two NodeMetrics made from Prometheus. Koordinator's own report interval (60 s)."""
 
 READ: Final[Mapping[str, tuple[str, ...]]] = {
     "colocation": ("config", "nodes", "nodemetrics", "pods", "topologies"),

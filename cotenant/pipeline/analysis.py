@@ -276,7 +276,7 @@ class WorkloadResults:
     savings: PlannedSavings
     """Savings of all recommendations, at the next step and after all steps."""
     requested: Mapping[Resource, HourlySum]
-    """What all pods requested, by hour."""
+    """Requests of all pods, by hour."""
     learned: Mapping[str, Learned]
     """By group of series: the fit that its forecasts learned in this run, for later runs."""
     judgements: Mapping[str, Judgements]
@@ -299,7 +299,7 @@ class Analysis(WorkloadResults):
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
     """The highest usage of the pods of `prod_forecasts` in the next 24 hours, at the risk of the settings."""
     peak_forecasts: Mapping[Resource, Mapping[str, PeakForecast]]
-    """By node: the peak at the first risk and the other terms of batch amounts, as the manager receives them."""
+    """The peak of each node at the first risk, and the other terms of batch amounts, as the manager receives them."""
     node_maxima: Mapping[Resource, NodeMaxima]
     """The maxima on which peaks are calibrated, also of days before the window; the next analysis continues them."""
     cluster_forecasts: Mapping[MeasuredResource, Forecasts[ClusterRef]]

@@ -20,9 +20,9 @@ JobT = TypeVar("JobT", bound="PageJob")
 MOST_JOBS: Final = 8
 """Most jobs that are kept, the newest ones; an older one is stopped, and started again on request."""
 VIEWER_GONE_SECONDS: Final = 3.0
-"""How long a job continues after the last request; a page sends one each second."""
+"""Time for which a job continues after the last request; a page sends one each second."""
 ABANDONED_SECONDS: Final = 900.0
-"""How long a job rests before it ends: a browser asks for a tab in the background each minute only."""
+"""Longest pause of a job before it ends: a browser asks for a tab in the background each minute only."""
 log = structlog.get_logger(__name__)
 
 

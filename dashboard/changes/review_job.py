@@ -19,7 +19,7 @@ from cotenant.dashboard.changes.review import default_method
 CHUNK: Final = 10
 """Number of workloads in the first question to the cluster; a stop takes effect after the question under way."""
 CHUNK_SECONDS: Final = 1.0
-"""How long a question should take: each reads nodes, budgets and quotas anew, so that larger ones cost less."""
+"""Time that a question should take: each reads nodes, budgets and quotas anew, so that larger ones cost less."""
 MOST_OF_A_CHUNK: Final = 200
 AT_ONCE: Final = 40
 """Workloads up to which a review is answered at once, without a job."""

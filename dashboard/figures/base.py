@@ -62,9 +62,9 @@ def amounts(unit: str, axis: str) -> dict[str, Any]:
 
 
 IN_TIME: Final[dict[str, Any]] = {"time": True}
-"""For `layout.meta`: the x axis holds moments, so the time-zone switch moves them."""
+"""Part of `layout.meta`: the x axis holds times, which the time-zone switch rewrites."""
 IN_WEEK: Final[dict[str, Any]] = {"week": True}
-"""For `layout.meta`: a map of weekday by hour, that the time-zone switch turns."""
+"""Part of `layout.meta`: the chart is a map of weekday by hour, which the time-zone switch shifts."""
 
 
 def with_alpha(colour: str, alpha: float) -> str:

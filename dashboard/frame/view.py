@@ -62,7 +62,7 @@ class DashboardContext:
     access: AccessSettings = field(default_factory=AccessSettings)
     """How people are identified; in any mode but none this replaces `current_user`."""
     launch_token: str = field(default="", repr=False)
-    """In mode none, the token that the first visit must have; "" admits everybody who reaches the port."""
+    """The token that the first visit must have in access mode none; "" admits everybody who reaches the port."""
     changes: ChangeService | None = None
     """The service that carries out actions on recommendations; None: this dashboard is read-only."""
     plans: PlanService | None = None
@@ -168,4 +168,4 @@ class Page:
     """The command that enables the page's feature."""
     obeyed: Obeyed = Obeyed()
     obeyed_below: Obeyed | None = None
-    """What `obeyed` is for addresses below the page; None: the same as for the page."""
+    """The same as `obeyed` for addresses below the page; None: `obeyed` applies to them too."""

@@ -39,7 +39,7 @@ FAST_MILLISECONDS: Final = 2_000
 """Time between two readings of the plans while one of them changes."""
 SLOW_MILLISECONDS: Final = 10_000
 AFTER_SECONDS: Final = 60.0
-"""For this time after an action, plans count as changing, and the action is shown as new."""
+"""Time after an action during which plans count as changing, and the action is shown as new."""
 NEXT: Final = 3
 SKIPPABLE: Final = 6
 Answer = tuple[Any, Any, Any, Any]

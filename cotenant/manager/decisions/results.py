@@ -124,7 +124,7 @@ class RunResults(msgspec.Struct, frozen=True):
     workloads: tuple[WorkloadAdvice, ...] = ()
     nodes: tuple[NodeOutlook, ...] = ()
     prod_reclaimable: dict[str, dict[Resource, int]] = {}
-    """By node: what prod requests but, by the forecast, will not use in the next 24 hours."""
+    """Requests of prod, by node, that the forecast expects prod not to use in the next 24 hours."""
     prod_peaks: dict[Resource, dict[str, ProdPeak]] = {}
     """By node: the peaks that the colocation policy `forecast` uses."""
     prod_census: StoredCensus | None = None
