@@ -155,11 +155,11 @@ class Agent:
             self.tick()
 
     def end(self, hands_over: bool = False, to_stranger: bool = False) -> None:
-        """Restore every value, or leave all values to the next agent; then stop the threads, which may take long.
+        """Restore every value, or leave values to the next agent; then stop the threads, which may take long.
 
         `hands_over` means that another agent waits to take over: every value stays in force and in the journal.
-        `to_stranger` means that the other agent cannot read this agent's journal: only the values on best effort stay,
-        because it recognises those without a journal.
+        `to_stranger` means that the other agent cannot read this agent's journal: the values on best effort stay,
+        because it recognises those without a journal, and all others are restored.
         """
         parts, last = self.parts, self._last
         try:
@@ -281,8 +281,8 @@ class Agent:
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """Return the policy and CPU normalization ratio that apply to a container being created; thread-safe.
 
-        Return None if there is no policy, the policy was given up, or the strategy is off: the agent's ticks would not
-        set anything on the container either.
+        Return None if there is no policy, the policy was given up, or strategy `be-totals` is off: the agent's ticks
+        would not set anything on the container either.
         """
         with self._lock:
             last = self._last
@@ -294,7 +294,7 @@ class Agent:
     def admitted(self, pod: PodSpec) -> PodSpec:
         """Return a pod that the runtime reports, with containers and claims from the API server if known; thread-safe.
 
-        CPUs that an annotation assigns are removed, as in a tick, if the kubelet assigns CPUs itself or may do so.
+        CPUs that an annotation assigns are removed if the kubelet assigns CPUs itself, or may do so.
         """
         with self._lock:
             last = self._last

@@ -104,7 +104,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
 
 
 class Evictor(EvictionQueue[Create]):
-    """The queue that requests evictions from the API server; its outcomes are asked (accepted), gone or refused.
+    """The queue that requests evictions from the API server; an outcome is `asked` (accepted), `gone` or `refused`.
 
     Gone: the pod does not exist any more, or another pod has its name. A conflict (409) over anything but the uid
     counts as a refusal, because the pod still exists.

@@ -23,7 +23,7 @@ NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 
 
 def may_burst(pod: PodReading, node: NodeReading) -> bool:
-    """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no exclusive CPUs."""
+    """Return whether CPU burst applies: the pod may run, is not labelled LSE, LSR or BE, and has no exclusive CPUs."""
     return live(pod.spec) and pod.spec.qos_class not in NOT_BURSTING and not has_own_cpus(pod, node)
 
 

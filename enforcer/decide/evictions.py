@@ -121,9 +121,9 @@ def unfit(eviction: Evict, pod: PodSpec | None) -> str:
 def request_of(eviction: Evict, grace_seconds: int) -> Create:
     """Return the API request that evicts the pod; it is refused if another pod has the name now (another uid).
 
-    A `grace_seconds` of 0 or more is sent as the grace period. If it is negative, the pod's own grace period applies
-    with `eviction.by_api_only`, else AT_ONCE_SECONDS: the kubelet stops the containers at once, and confirms that they
-    ended before the pod's name is free again.
+    A `grace_seconds` of 0 or more is the grace period. If it is negative, a pod with `eviction.by_api_only` keeps its
+    own grace period, and any other pod gets AT_ONCE_SECONDS: the kubelet stops the containers at once, and confirms
+    that they ended before the pod's name is free again.
     """
     if grace_seconds < 0 and not eviction.by_api_only:
         grace_seconds = AT_ONCE_SECONDS

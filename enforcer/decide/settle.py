@@ -59,9 +59,9 @@ Groups = Mapping[CgroupPath, GroupReading]
 class Circumstances:
     """Further inputs of `settle` besides the observation.
 
-    `strays`: readings of cgroups without a known container (sandboxes), or newer readings of cgroups in the
-    observation. `not_kubelets`: the present `kubelet_values.lost_notes`: values that the kubelet cannot have set, and
-    what it would have set.
+    `strays` are readings of cgroups without a known container (sandboxes), or newer readings of cgroups in the
+    observation. `not_kubelets` has values that the kubelet cannot have set, and what it would have set
+    (`kubelet_values.lost_notes`).
     """
 
     dialect: Dialect

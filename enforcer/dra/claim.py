@@ -103,7 +103,7 @@ class PreparedClaim(msgspec.Struct, frozen=True):
 
 
 def request_key(uid: str, request: str) -> str:
-    """Return the key of a request of a claim, in letters that a variable's name and a CDI device may have."""
+    """Return the key of a request of a claim; its characters are valid in names of variables and CDI devices."""
     return f"{uid}_{request}".replace("-", "_")
 
 
@@ -113,7 +113,7 @@ def prepare_claim(
     """Return the prepared claim: its devices, and what its containers get.
 
     `offers`: the node's devices by name; `others`: claims that are prepared on this node. Raises ClaimRefused for a
-    claim without an allocation, a device that is not offered, or a device that another claim has.
+    claim without an allocation, a device that is not offered, or, without admin access, one that another claim has.
     """
     meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.status.allocation is None:

@@ -172,7 +172,7 @@ def in_words(knob: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LaneSample:
-    """A node's CPU in one tick, in millicores, by its use; None = not known, or for `limit` that there is no limit."""
+    """A node's CPU in one tick, in millicores; None = not known, or, for `limit`, no limit."""
 
     time_seconds: float
     capacity: float

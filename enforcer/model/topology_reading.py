@@ -40,8 +40,8 @@ class ClusterTopologyService:
 def read_topology(client: KubeClient, node: str) -> NodeTopology:
     """Return the topology of a node from its NodeResourceTopology (CPUs and pods), Node and Device objects.
 
-    Raises NoData if the node publishes no topology, ClusterError if it may not be read; if the devices may not be read,
-    the topology has a note instead.
+    Raises NoData if the node publishes no topology, and ClusterError if it may not be read. If the devices may not be
+    read, the topology has a note instead.
     """
     body = client.get(f"/api/v1/nodes/{quote(node, safe='')}")
     document = client.get(topology_address(node).path)

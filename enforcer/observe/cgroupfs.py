@@ -241,10 +241,10 @@ class Hierarchy:
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
-        """Write a setting (`present`: see `knobs.as_text`); raise NodeUnreadable if no more files can be opened.
+        """Write a setting and return the answer; raise NodeUnreadable if no more files can be opened.
 
-        Every line of a value is tried, so that a missing block device (ENODEV) does not prevent limits of other
-        devices.
+        `present` is the present value; it lists block devices whose lines are reset if `value` lacks them. Every line
+        is tried, so that a missing block device (ENODEV) does not prevent limits of other devices.
         """
         file = self.dialect.file(knob)
         if file is None:

@@ -170,8 +170,8 @@ class Detection:
 def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), driver_told: str = "") -> Detection:
     """Detect the layout from a node's cgroups: which root exists, and how the containers below are named.
 
-    If both drivers' roots exist, the one with pods is chosen and that is reported. If both have pods, or none has, the
-    driver `driver_told` by the kubelet decides; without it, detection fails.
+    If both drivers' roots exist, the one with pods is chosen, and `problem` says so. If both have pods, or none has,
+    the driver `driver_told` by the kubelet decides; without it, detection fails.
     """
     layouts = {driver: Layout(driver, base=base) for driver in Driver}
     roots = [driver for driver, layout in layouts.items() if layout.kubepods() in paths]

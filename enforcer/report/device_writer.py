@@ -73,7 +73,7 @@ def label_text(text: str) -> str:
 def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str, Any] | None) -> Intent | None:
     """Return the request that publishes the GPUs; None if nothing differs.
 
-    `current` is the agent's Device object, None if there is none.
+    `current` is the agent's Device object, None if there is none: its GPUs that are not in `gpus` become unhealthy.
     """
     name, uid = node
     address = device_address(name)

@@ -2,9 +2,9 @@
 
     request -> ForwardedCall(request to send, action on the runtime's answer)
 
-Our own decision is applied first, then the registered hook servers see it and may override it. If anything fails, the
-kubelet's request is forwarded unchanged; only a hook server registered with policy Fail can refuse it. A container that
-was created without our decision is updated by `repair`, which the proxy calls repeatedly.
+cotenant's decision is applied first, then the registered hook servers see it and may override it. If anything fails,
+the kubelet's request is forwarded unchanged; only a hook server registered with policy Fail can refuse it. A container
+that was created without it is updated by `repair`, which the proxy calls repeatedly.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class HookCounters:
     failed: int = 0
     refused: int = 0
     repaired: int = 0
-    """Containers that were created without our decision and have it now."""
+    """Containers that were created without cotenant's decision and have it now."""
 
 
 def patience(limit_seconds: float, left_seconds: float | None) -> float:
@@ -69,7 +69,7 @@ def patience(limit_seconds: float, left_seconds: float | None) -> float:
 
 
 class CriHooks:
-    """The hooks by CRI method name. They run in one event loop; our own decision runs in a thread with a time limit."""
+    """The hooks by CRI method name, in one event loop; cotenant decides in a thread with a time limit."""
 
     def __init__(self, decide: Decide, servers: HookServers, bounded: Bounded) -> None:
         self.store = SandboxStore()
@@ -247,10 +247,10 @@ class CriHooks:
         return ForwardedCall(raw, done)
 
     async def repair(self, update: Update) -> None:
-        """Decide on containers that were created without our decision, and set the values that they lack.
+        """Decide on containers that were created without cotenant's decision, and set the values that they lack.
 
-        Raises Late if some containers still have no decision, or the last error of `update`; those containers are tried
-        again the next time.
+        A container that still lacks a decision (Late), or whose `update` fails, is tried again the next time. The last
+        such error is raised after all containers.
         """
         failure: Exception | None = None
         for container_id in self.store.undecided():
@@ -333,8 +333,8 @@ def _ignore_response(_: Any) -> None:
 class KnownContainer:
     """A container with the values that stay if a later decision fails or a hook server does not answer.
 
-    `decided` is our own decision, `answered` the hook servers' encoded Resources. `undecided` has the encoded Resources
-    of a container that still lacks our decision, else None.
+    `decided` is cotenant's decision, `answered` the hook servers' encoded Resources. `undecided` has the encoded
+    Resources of a container that still lacks cotenant's decision, else None.
     """
 
     id: str
@@ -360,7 +360,7 @@ class SandboxStore:
             self.containers[container_id] = replace(container, decided=applied, answered=answered, undecided=undecided)
 
     def undecided(self) -> tuple[str, ...]:
-        """Return the ids of containers that run without our decision."""
+        """Return the ids of containers that run without cotenant's decision."""
         return tuple(c.id for c in self.containers.values() if c.undecided is not None)
 
     def pod_of(self, container_id: str) -> tuple[RuntimePod, KnownContainer] | None:

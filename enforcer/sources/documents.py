@@ -40,8 +40,8 @@ class NodeInventory:
 def policy_of(text: str, name: str) -> NodePolicy:
     """Return the policy of a file: a NodeSLO or its spec alone. A UsageError names the file, the field and its range.
 
-    An unknown field is refused in a file that a person wrote; a file saved from a cluster, which has a uid, may be of a
-    newer Koordinator.
+    An unknown field is refused in a file that a person wrote, and ignored in one saved from a cluster, which has a uid,
+    because that cluster may have a newer Koordinator.
     """
     parsed = [document for document in documents(text, name) if document is not None]
     if len(parsed) != 1 or not isinstance(parsed[0], Mapping):

@@ -89,11 +89,11 @@ def _add_note(inputs: AgentInputs, note: str) -> AgentInputs:
 
 
 def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before: Assignments) -> AgentInputs:
-    """Return the inputs with the kubelet's assignments; `before` are the assignments of the previous tick.
+    """Return the inputs with the kubelet's assignments; if they are None, with `before`, those of the previous tick.
 
     A kubelet that starts while the API server is away lists no pods, although they run. So a pod that it does not list
-    keeps its CPUs while the pod is in the inputs; one known only from disk is dropped later if it has no cgroup. Such a
-    kubelet does not report its CPU policy either, so the one in `before` applies.
+    keeps its CPUs while the pod is in the inputs; a pod known only from disk leaves the inputs once it has no cgroup.
+    Such a kubelet does not report its CPU policy either, so the one in `before` applies.
     """
     if assignments is None:
         return replace(inputs, kubelet=before)

@@ -215,10 +215,10 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
-    """Return the limiter after this tick. A new limiter has the share START_SHARE x `start` (0..1) of its capacity.
+    """Return the limiter after this tick; `use_percent` is the container's usage in percent of its CPU limit.
 
-    Only whole seconds are counted; the rest of a second counts in the next tick. Otherwise ticks that are a little
-    shorter than a second would never spend anything.
+    A limiter that is new or has a new capacity is filled to START_SHARE x `start` (0..1). Only whole seconds count, the
+    rest in the next tick: otherwise ticks a little shorter than a second would never spend anything.
     """
     period = strategy.cfs_quota_burst_period_seconds
     capacity = period * max(strategy.cfs_quota_burst_percent - 100, 0)
@@ -288,10 +288,10 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
 
 
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
-    """Return a pod's quota after its containers' steps, and its quota if all containers had the kubelet's quotas.
+    """Return the pod's quota after its containers' steps, and its quota if all containers had the kubelet's quotas.
 
-    `pod_now` is the pod's quota that belongs to the containers' `QuotaStep.now`; it may be less than their sum. The
-    result is at most what the policy allows for its containers, so that failed writes cannot make it grow.
+    `pod_now` is the pod's quota while the containers have `QuotaStep.now`, and may be less than their sum. The first
+    result is at most what the policy allows for the containers, so that failed writes cannot make it grow.
     """
     each = tuple(quotas)
     rest = pod_now - sum(q.now for q in each)

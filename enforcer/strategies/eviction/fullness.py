@@ -117,7 +117,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
 
 
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
-    """Yield a verdict for each mid or batch resource with a threshold that pods request and the node does not offer."""
+    """Yield a verdict for each mid or batch resource that has a threshold and is requested by pods, but not offered."""
     for resource in Resource:
         if not thresholds.enable or bounds(thresholds, f"{resource.value}_allocatable")[0] is None:
             continue

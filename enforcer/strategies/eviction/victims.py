@@ -121,10 +121,10 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier evictions: `told` are requests for pods still present, `last_seconds` the times of the last ones before.
+    """Earlier evictions, for cooldowns and pending requests; all times are monotonic seconds.
 
-    `last_seconds` is by resource. `leaving_since` has, by pod uid, when the pod was first seen to be deleted, by
-    whatever client. All times are monotonic seconds.
+    `told` are requests of which the pod is still present; `last_seconds` has, by resource, the last other request that
+    was not refused. `leaving_since` has, by pod uid, when the pod was first seen to be deleted, by whatever client.
     """
 
     told: tuple[RequestedEviction, ...] = ()
@@ -189,7 +189,7 @@ def priority_value(pod: PodSpec) -> int:
 
 
 def rank(pod: PodSpec) -> tuple[int, int, int]:
-    """Return the sort key for tasks that are not for best effort; the pod with the lowest key is evicted first."""
+    """Return the pod's eviction priority, priority, and sub-priority (else priority): the lowest is evicted first."""
     value, annotated = priority_value(pod), 0
     with contextlib.suppress(ValueError):  # a 32-bit number; one that is unreadable or out of range counts as 0
         annotated = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
