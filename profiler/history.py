@@ -70,7 +70,7 @@ _PARTS_OF_TODAY: Final = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageBlock:
-    """One answer of a metric source: usage, time spans that could not be read, and `settled`.
+    """One answer of a metric source: usage, and `holes`, the time spans that could not be read.
 
     `settled` has, by signal, the time up to which the source has answered.
     """

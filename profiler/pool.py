@@ -239,7 +239,8 @@ class GroupTotal(NamedTuple):
 class PartialTotals:
     """Totals of k groups over a part of their members: `groups`, (k,), are the groups' positions.
 
-    `sums`, `reported` and `alive`, (k, slots), are as in GroupTotal.
+    The others are (k, slots). `sums` are over samples and their estimates; `reported` is true if a member had a sample;
+    `alive` is true if the pod of a member may have lived, in slots that are not reported.
     """
 
     groups: Rows
@@ -281,7 +282,7 @@ class TotalOfParts(Generic[RefT]):
     def usage(self, resource: MeasuredResource | None, statistic: Statistic) -> Usage[RefT]:
         """Return the totals over all added parts, rows in the order of the references, in the samples' unit.
 
-        Slots follow the module's rule of a total: NaN is a gap, 0 means that all members are gone.
+        A slot is NaN if it is a gap, and 0 if all members are gone.
         """
         values = np.full(self._sums.shape, np.nan, dtype=np.float32)
         for row, parts in enumerate(zip(self._sums, self._reported, self._alive, strict=True)):

@@ -52,8 +52,8 @@ _TREND_DAYS = 5
 def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
     """Return the usage pattern of each portrait, by the first matching rule; thresholds are this module's constants.
 
-    Idle: p95 at most IDLE_MILLICORES (memory: 0). Flat: p95 - p5 small relative to the mean. Weekly: workday and
-    weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
+    Unknown: too short. Idle: p95 at most IDLE_MILLICORES (memory: 0). Flat: p95 - p5 small relative to the mean. Trend.
+    Weekly: workday and weekend explain clearly more variance than the half hour. Daily: the half hour does. Bursty.
     """
     mean, (p5, p95) = portraits.mean, portraits.percentiles((0.05, 0.95)).T
     # Shares of variance that the half hour of the day explains, alone and with workday/weekend, (n,) each:

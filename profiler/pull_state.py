@@ -65,10 +65,11 @@ class PullProof:
     """The time up to which a source's answers prove that it had samples, and each signal is therefore complete.
 
     An answer without a sample proves nothing about its time: labels, tenant or clock may be wrong, or samples may be
-    late. A server receives delayed samples in order, so it has all samples before its newest one. `usage_seconds` is
-    the end of the newest slot with usage of pods; `state_seconds` is the same for kube-state-metrics, or None if
-    kube-state-metrics has no samples, so that usage also proves the time of its signals. `answered` has, by signal, the
-    time up to which the source answered, `failed` the end of the parts that failed, which are queried again anyway.
+    late. A server receives delayed samples in order, so it has all samples before its newest one.
+    - `usage_seconds`: end of the newest slot with usage of pods.
+    - `state_seconds`: the same for kube-state-metrics and its signals; None if it has no samples: usage proves them.
+    - `answered`: by signal, the time up to which the source answered.
+    - `failed`: by signal, the end of the parts that failed, which are queried again anyway.
     """
 
     usage_seconds: int = 0
@@ -123,8 +124,8 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
     """Return the time spans to request: after the last pull, before the first pull, and spans that failed earlier.
 
-    A signal's newest slots are requested again, because samples may be late; those of an hourly signal only once a new
-    hour is complete.
+    A signal's newest slots are requested again, because samples may be late. An hourly signal is only requested when a
+    new hour is complete, and none of its hours again.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
     spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]
@@ -140,7 +141,7 @@ def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings
 
 
 def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
-    """Return the state while a pull runs: a signal that is requested for the first time has no complete time yet."""
+    """Return the state while these spans are pulled: they are open, and a new signal has no complete time yet."""
     first: dict[Signal, int] = {}
     for span in spans:
         first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)

@@ -408,10 +408,7 @@ def _still_using(
 
 
 def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
-    """Return notes on pods that have usage and are in no inventory; empty if all pods are in one.
-
-    Pods that kube-state-metrics no longer lists are among them.
-    """
+    """Return notes on pods with usage that kube-state-metrics does not report, or no longer; empty without any."""
     strangers = unnamed_pods(inventory)
     unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
     listed_no_more = agree(

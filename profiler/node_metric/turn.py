@@ -49,7 +49,7 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """Return the writes for these reports, and a NodeMetric to create for each node that has none.
+    """Return the writes for these reports, and for NodeMetrics that are missing or whose spec is outdated.
 
     A report of a node that no longer exists is dropped.
     """

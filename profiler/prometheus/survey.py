@@ -238,7 +238,7 @@ def refuse_unfit(answer: Answer, describe: str) -> None:
 
 
 def labels_question(labels: Mapping[str, str], names: frozenset[str]) -> str:
-    """Return the PromQL that counts usage series with each label that identifies a container; "" without metrics."""
+    """Return the PromQL that counts usage series with each label of a container; "" if `names` has no usage metric."""
     own = of_labels(labels)
     return union(
         with_constant_label(

@@ -47,10 +47,10 @@ class RecordedTime:
 
 
 def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime | None:
-    """Return when a recorder's values take precedence over Prometheus'; None if they never do.
+    """Return the time in which a recorder's values take precedence over Prometheus'; None if they never do.
 
-    `peak_seconds` is the rate window behind Prometheus' peaks, 0 if unknown. The time ends when the recorder last
-    wrote, because the slot that was open then has only a part of its values.
+    `peak_seconds` is the rate window behind Prometheus' peaks, 0 if unknown; if it is below the recorder's interval,
+    they never do. The time ends when the recorder last wrote, because the slot that was open then is incomplete.
     """
     if not status.until_seconds or 0 < peak_seconds < status.interval_seconds:
         return None

@@ -156,14 +156,14 @@ class RestartLog:
     def known_kills(self, ref: PodContainerRef, hour: int) -> int | None:
         """Return the number of OOM kills of a container in an hour; None if it is unknown.
 
-        It is unknown if a restart is unexplained, and in the hour in which counting began, because earlier kills in it
-        are not counted.
+        If no kill was counted, it is unknown while a restart is unexplained, and in the hour in which counting began,
+        because earlier kills in it are not counted.
         """
         counts = self.counts(ref, hour)
         return counts.kills if counts.kills or not (counts.unexplained or hour < self.state.begun_seconds) else None
 
     def forget(self, pods: Iterable[tuple[str, str]], now_seconds: float) -> None:
-        """Drop the counts of past hours, and containers of pods that are gone.
+        """Drop the counts of closed hours, and containers of gone pods that have no counts in an open hour.
 
         `pods` are (namespace, name) of all existing pods, even of ended ones: their last end is still visible, and
         would be counted again for a forgotten container.

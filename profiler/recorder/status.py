@@ -95,11 +95,11 @@ class PresentUse(msgspec.Struct, frozen=True):
 class RecorderStatus(msgspec.Struct, frozen=True):
     """The status document `recorder`, stored with the history; times in Unix seconds.
 
-    `begun_seconds` is the first reading; `until_seconds` the end of the newest stored slot, 0 before the first; `nodes`
-    the number of nodes by source; `troubles` why kubelets are not read, for at most TROUBLES_KEPT nodes; `unthrottled`
-    the number of other nodes with CPU limits whose kubelet reports no throttled time, and `throttling_trouble` the
-    reason of the first of them. `left_out` are pods and nodes that cannot be read, each with its reason; `gaps` the
-    newest times in which nothing was recorded. `present` is None until there are two readings of a node.
+    `begun_seconds` is the first reading, `until_seconds` the end of the newest stored slot, 0 before the first. `nodes`
+    has the number of nodes by source. `troubles` says why kubelets are not read, for at most TROUBLES_KEPT nodes. Of
+    the other nodes, `unthrottled` have CPU limits but report no throttled time, the first because of
+    `throttling_trouble`. `left_out` are pods and nodes that cannot be read, each with its reason. `gaps` are the newest
+    times in which nothing was recorded. `present` is None until there are two readings of a node.
     """
 
     begun_seconds: float

@@ -108,7 +108,7 @@ class ClusterWatch:
         return versions
 
     def observe(self, without: Collection[Key] = ()) -> LiveCluster:
-        """Return the cluster with all pods from `take` since the last `forget_placed`, even if they are gone now.
+        """Return the cluster with its pods, and with those that `take` returned since the last `forget_placed`.
 
         For the pods in `without`, only their existence is read.
         """

@@ -117,7 +117,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
 
 
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
-    """Yield a verdict for each mid or batch resource that has a threshold and is requested by pods, but not offered."""
+    """Yield a verdict if a mid or batch resource with a threshold is requested by pods, but not offered by the node."""
     for resource in Resource:
         if not thresholds.enable or bounds(thresholds, f"{resource.value}_allocatable")[0] is None:
             continue

@@ -159,9 +159,9 @@ def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 
 
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
-    """Return the inventory with each pod's comparison from the answer to `question`; young pods are not compared yet.
+    """Return the inventory with each pod's usage compared with its containers', from `rows`, the answer to `question`.
 
-    `node_names` maps addresses to nodes. If a node that swaps cannot be named, every node counts as one that may swap.
+    Young pods are not compared yet. `node_names` maps addresses to nodes; if a swapping node has no name, all may swap.
     """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}

@@ -82,13 +82,14 @@ class SeriesCoverage:
 
 @dataclass(frozen=True, slots=True)
 class SeriesGaps:
-    """Facts that kube-state-metrics does not export: `everybody` has the gaps that affect every workload.
+    """Facts that kube-state-metrics does not export, and the pods that lack them; `everybody`: gaps of every workload.
 
-    `restarted` are pods for which no series tells whether they were killed; `unlimited` are pods with a container that
-    was killed at an unknown limit; `beyond` are pods that request more of a resource than their node has; `crowded` are
-    pods whose node has less than all of its pods request together; `annotated` are workloads whose annotations are
-    exported. `amounts_until` is the Unix time up to which requests were exported, None = up to now. `hidden` are
-    LimitRanges and autoscalers that exist and are not exported.
+    - `restarted`: pods for which no series tells whether they were killed.
+    - `unlimited`: pods with a container that was killed at an unknown limit.
+    - `beyond`, `crowded`: pods that request more of a resource than their node has, alone or with its other pods.
+    - `annotated`: workloads whose annotations are exported.
+    - `amounts_until`: Unix time up to which requests were exported, None = up to now.
+    - `hidden`: LimitRanges and autoscalers that exist and are not exported.
     """
 
     everybody: tuple[Reason, ...]

@@ -69,7 +69,7 @@ def kinds(state: State) -> dict[str, StoredKind]:
 
 
 def notes(stored_kinds: Mapping[str, StoredKind]) -> list[str]:
-    """Return notes on the kinds of which no or too few objects are shown, for scans without the Kubernetes API."""
+    """Return a note on the kinds that may have objects without any series, and one on each kind with too few series."""
     unclear = [_WORDS[kind] for kind, objects in stored_kinds.items() if objects.is_unclear]
     out = []
     if unclear:

@@ -149,7 +149,7 @@ def lived_through(series: str) -> str:
 
 
 def windows_of_hour(series: str) -> str:
-    """Return the PromQL of each series' sample count in some windows of an hour, plus `_SEEN` for each window with any.
+    """Return the PromQL of each series' samples in some windows of an hour: `_SEEN` x windows with any + their number.
 
     A series is left out unless it has samples in most windows. A window is a millisecond shorter than five minutes, so
     that a sample at the border of two windows is in only one of them on every server.
@@ -160,11 +160,11 @@ def windows_of_hour(series: str) -> str:
 
 
 def slowly_sampled(series: str) -> str:
-    """Return the PromQL of the sample count in the last three hours, of series scraped less often than every 5 minutes.
+    """Return the PromQL of sample counts in the last three hours, of series scraped less often than every 5 minutes.
 
     An hour here is 12 stretches of 305 seconds, counted from 1970, so that hours are adjacent and the server reads each
-    sample once. A series is slow if each hour has stretches with a sample and stretches without. It has at most one
-    sample in a stretch, so the stretches with a sample are counted.
+    sample once. A series is slow if each hour has stretches with a sample and stretches without. The stretches with a
+    sample are counted in place of the samples, because a slow series has at most one sample in a stretch.
     """
     stretches = f"count_over_time({series}[{_of_borders(_STRETCH_SECONDS)}])"
     hour = f"count_over_time({stretches}[{_SLOW_HOUR_SECONDS - 1}s:{_STRETCH_SECONDS}s])"
