@@ -112,8 +112,8 @@ class Container:
 
     `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
     `heap` is that of its runtime, if its metrics are scraped. `pods` is the number of running pods that have it, None
-    for all. `gaps` are as in `Workload`, for this container. `running` has resources whose requests differ between
-    pods, or from what is applied.
+    for all. `gaps` are reasons why it is known only partly, so that nothing is proposed. `running` has the resources
+    whose requests differ between pods, or from what is applied.
     """
 
     name: str
@@ -135,9 +135,9 @@ class Container:
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
     """Return the amount that the scheduler counts for a pod of these containers (`base.kubernetes.pod_request`).
 
-    The amount is in the resource's unit. `side` is "requests" or "limits"; a missing request is the limit. Init
-    containers and sidecars are in the order in which they start. Overhead and pod-level amounts are not included
-    (pod-level amounts: `Workload.pod_amount`).
+    The amount is in the resource's unit. `side` is "requests" or "limits"; a missing request is the limit. `containers`
+    has init containers and sidecars in the order in which they start. Overhead and pod-level amounts are not included
+    (`Workload.pod_amount` includes the latter).
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
@@ -165,7 +165,7 @@ class OwnAmounts:
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """A HorizontalPodAutoscaler; `targets` are the utilisations of the pod at which it aims, in percent of the request.
+    """A HorizontalPodAutoscaler; `targets` are utilisations of a whole pod that it aims at, in percent of the request.
 
     `unsolvable` are resources with another kind of utilisation target: of one container, several targets, or unknown.
     """
@@ -229,9 +229,9 @@ class Workload:
         return own[resource] if resource in own else pod_amount(self.containers, resource, side)
 
     def total(self, resource: Resource, side: str = "requests") -> int:
-        """Return the sum over all running pods in the resource's unit; `side` is "requests" or "limits".
+        """Return the requests or limits (`side`) of all running pods together, in the resource's unit.
 
-        If pods differ, each container counts for the pods that have it; init containers do not count.
+        If pods differ, each container counts for the pods that have it, and init containers do not count.
         """
         of_containers = side == "requests" and resource not in self.own.requests
         sums = {c.name: c.running[resource].counted for c in self.staying if of_containers and resource in c.running}

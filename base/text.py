@@ -65,7 +65,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Return the text as `visible` does, but keep the line breaks, which a settings file has, for example."""
+    """Return the text with invisible characters as escapes, except line breaks, which a settings file has."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 

@@ -35,9 +35,8 @@ LONGEST_WISH: Final = 4096
 class NodeHardware:
     """A node as the API's objects describe it: labels and annotations of the Node, and further objects (`documents`).
 
-    `documents` maps the path of a collection that allocators need to the object in it that has the node's name; a
-    collection without such an object is left out. `claimed` are devices that ResourceSlices offer or a ResourceClaim
-    has.
+    `documents` has the objects with the node's name that allocators need, by the path of their collection; one that
+    does not exist is left out. `claimed` are the names of devices that ResourceSlices offer or a ResourceClaim has.
     """
 
     name: str
@@ -86,7 +85,7 @@ class Allocator(Protocol):
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of the annotations, set by pods' authors, that the allocator reads from this pod and others on the node.
+        """Keys of the annotations that pods' authors set and that the allocator reads from every pod of the node.
 
         `allocate` refuses an annotation that is too long (`check_length`).
         """

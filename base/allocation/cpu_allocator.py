@@ -103,7 +103,7 @@ class CpuAllocator:
         )
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's resource-status annotation for this node, or a refusal; raise errors as `request` does."""
+        """Return the pod's resource-status annotation for the node, or a refusal; UsageError for an invalid request."""
         request = self.request(claim)
         try:
             cpus = parse_topology(node.documents.get(COLLECTION, {}))
@@ -171,11 +171,11 @@ def exclusive_cpus(holdings: Iterable[Holding]) -> Cpus:
 
 
 def amplified_free_cpus(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
-    """Return the number of exclusive CPUs that a node with amplified CPU can still give; None if it is not amplified.
+    """Return the number of CPUs that a node with amplified CPU can still give exclusively; None if it is not amplified.
 
-    kube-scheduler counts a pod's request once, but an exclusive CPU is worth `ratio` amplified ones: (exclusive CPUs,
-    including those requested) * ratio + requests of the other pods <= raw * ratio. Source: Koordinator's
-    NodeNUMAResource, `filterAmplifiedCPUs`.
+    An exclusive CPU takes `ratio` amplified CPUs, but kube-scheduler counts only one. This must therefore hold, where
+    raw is the allocatable CPU before amplification: exclusive CPUs * ratio + requests of pods without exclusive CPUs <=
+    raw * ratio. Source: Koordinator's NodeNUMAResource, `filterAmplifiedCPUs`.
     """
     ratio, raw = amplification_of(node.annotations, "cpu"), raw_allocatable(node.annotations).get("cpu")
     if ratio == 1 or raw is None:

@@ -93,7 +93,7 @@ class CoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class CpuLegendEntry:
-    """An entry of the drawing's legend: a sign, its meaning and its CPUs; `pod` is "" unless one pod owns them."""
+    """A legend entry for a drawing of CPUs: the sign of the CPUs of one pod or, if `pod` is "", in one state."""
 
     sign: str
     state: CpuState

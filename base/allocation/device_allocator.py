@@ -57,7 +57,7 @@ class DeviceAllocator:
         return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's devices on this node, or a refusal; raise UsageError as `request` does."""
+        """Return the pod's devices on this node, or a refusal; raise UsageError for a request that no node serves."""
         inventory = inventory_on(node)
         if inventory is None:
             return Allotment(refusal=NO_DEVICES)
@@ -72,8 +72,8 @@ class DeviceAllocator:
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
     """Return a node's devices; None if it has no readable Device object or if ResourceClaims allocate all its devices.
 
-    A single device that a ResourceClaim still has counts as unhealthy. Partitions are also honoured if the node's label
-    says so.
+    A single device that a ResourceClaim still has counts as unhealthy. Whole GPUs are given only as partitions
+    (`honoured`) if a label of the Device object or of the Node says so.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:

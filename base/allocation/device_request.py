@@ -162,7 +162,7 @@ def asks_for_devices(requests: Amounts) -> bool:
 
 
 def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "pod") -> DeviceDemand:
-    """Return a pod's device demand from its requests by resource name (`pod_request.requests_of`) and annotations.
+    """Return a pod's device demand from its requests by resource name (`pod_wire.requests_of`) and annotations.
 
     Raise UsageError, naming the resource or annotation that cannot be served, with what to write instead.
     """

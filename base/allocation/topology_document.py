@@ -67,7 +67,7 @@ class NodeCpus:
     """The CPUs of a node, and their known owners.
 
     `kubelet_policy` is that of its CPU manager, "" if unknown; `kubelet_reserved` are CPUs that the kubelet keeps for
-    the system. `shared` and `best_effort` are the CPUs that pods of these kinds share.
+    the system. `shared` and `best_effort` are Koordinator's shared pools of CPUs, the latter for best-effort pods.
     """
 
     topology: CpuTopology

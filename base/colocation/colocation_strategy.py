@@ -44,10 +44,9 @@ def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> M
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """The fields of the ConfigMap's colocation-config that determine reclaimed amounts; without one, settings do.
+    """The fields of the ConfigMap's colocation-config that determine reclaimed amounts; if it is absent, settings do.
 
-    The fields for mid capacity and the last three have no setting; Koordinator's ConfigMap sets them per cluster and
-    node.
+    Those for mid capacity and the last three have no setting: only the ConfigMap sets them, for all or some nodes.
     """
 
     cpu_policy: Annotated[

@@ -69,8 +69,8 @@ class NodeMetric:
     def system_used(self, resource: Resource) -> int | None:
         """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
 
-        If it is not reported, it is the node's usage minus that of all pods and host applications. Zero is accepted
-        only together with the node's usage, all of which may be that of pods and host applications.
+        If only the node's usage is reported, it is that usage minus that of all pods and host applications. A reported
+        0 counts as missing unless the node's usage is reported as well.
         """
         used, total_used = self.system_usage.get(resource), self.node_used(resource)
         if total_used is None:
@@ -83,7 +83,7 @@ class NodeMetric:
         return sum(usage.get(resource, 0) for usage in parts)
 
     def implausible_field(self, resource: Resource, capacity: int) -> str:
-        """Return the field of the report that exceeds the node's capacity, as text; "" if all values are plausible.
+        """Return the field of the report that far exceeds the node's capacity, as text; "" if all values are plausible.
 
         `capacity` is in the resource's unit; 0 means unknown, so nothing is compared.
         """

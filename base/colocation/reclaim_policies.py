@@ -68,11 +68,12 @@ class PodTerm(FormulaTerm):
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPolicy:
-    """One reclaim policy; `meaning` is the end of a sentence that begins with the computed amount.
+    """One reclaim policy; `meaning` is a clause that says what it subtracts from capacity: "less the usage of ...".
 
-    `for_cpu` is true if the policy may compute batch CPU, not only batch memory. If `reserved_alone`, only the reserved
-    capacity is subtracted for what is outside of pods, not the system's usage. If `by_forecast`, a node's calibrated
-    24-hour peak, if there is one, replaces the pods' term; once the peak is proven, no safety margin is subtracted.
+    `pods` is the term of high-priority pods; `for_cpu` is true if the policy may compute batch CPU too, not only
+    memory. If `reserved_alone`, the reserved capacity is subtracted for the system outside of pods, not its usage. If
+    `by_forecast`, a node's calibrated 24-hour peak, if known, replaces the term; once back-tests prove it, no safety
+    margin is subtracted.
     """
 
     name: str

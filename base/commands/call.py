@@ -60,11 +60,11 @@ class CommandCall:
 
     @cached_property
     def scans(self) -> results.StoredScans:
-        """The last scan of the named or only cluster, or of all clusters; raises errors as `open_store` does."""
+        """The last scan of the named or only cluster, or of all clusters; raises NoData or UsageError without one."""
         return results.open_scans(self.settings, self.cluster, self.given["all_clusters"])
 
     def filter_rows(self, table: Table, *more: str) -> Table:
-        """Return the rows of a scan's table that match --namespace, --filter and `more`; see `chosen_of_scan`."""
+        """Return the rows of a scan's table that match --namespace, --filter and the queries in `more`."""
         return results.chosen_of_scan(self.scans, table, self.given.get("namespace"), self.given.get("query"), *more)
 
     def print(self, table: Table) -> None:

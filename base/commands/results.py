@@ -104,7 +104,7 @@ class StoredScans:
 
 
 def open_scans(settings: SettingSections, cluster: str | None, all_clusters: bool) -> StoredScans:
-    """Return the last scan of the named or only cluster, or the scans of all; raise errors as `open_store` does."""
+    """Return the last scan of the named or only cluster, or of each cluster; raise NoData or UsageError without one."""
     from cotenant.base.store.store import opened_all
 
     if all_clusters:
@@ -133,7 +133,7 @@ class StoredCluster:
 def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
-    """Return one cluster (the named or only one) or all, each with its settings; raise errors as `open_store` does."""
+    """Return the named or only cluster, or all, with their settings; raise NoData or UsageError if there is none."""
     session, flags, clusters = session_of(ctx), {"store.url": store}, list[StoredCluster]()
     common = loaded_for_reading(ctx, flags, all_clusters)
     for opened in open_scans(common.settings, cluster, all_clusters).stores:
@@ -227,7 +227,7 @@ def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *
 def chosen_of_scan(
     scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
-    """Filter a scan's table as `filter_rows` does; raise UsageError for an unknown namespace that contains no star."""
+    """Return the rows that match the namespaces and queries; raise UsageError for an unknown namespace without star."""
     from cotenant.base.tables.filters import EMPTY
 
     require_namespaces(

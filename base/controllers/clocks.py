@@ -23,7 +23,7 @@ def believed_ahead_seconds(
     """Return the seconds to add to the manager's time to check the age of nodes' reports; 0 if its clock is right.
 
     The API server's time is used if the two clocks differ by much, unless reports agree only with the manager's clock.
-    The arguments are those of `server_disagrees`.
+    `server_seconds` is None if unknown; `reported_seconds` are Unix times of nodes' reports.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return 0.0

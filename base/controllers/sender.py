@@ -129,13 +129,12 @@ class Sender:
         return {askers[place]: error for place, error in self._unmade.items()}
 
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
-        """Send the writes and return an outcome for each that was tried.
+        """Send the writes and return an outcome for each that was tried; the others wait for the next decision.
 
-        Some writes are not tried if a right, a kind, the Lease or the server is missing, or if writes that need one
-        right take longer than `seconds`: they wait for the next decision. The first write of each (resource,
-        subresource) is sent alone: 5,000 nodes without the right cost `PROBES` refusals. A missing object or namespace
-        says nothing about the others. A write that lacked a right before is sent after all others, so that in the end
-        each has been tried.
+        The writes of one (resource, subresource) need the same right. They are sent one by one (at the end those that
+        lacked the right before) until one shows that it exists, or `PROBES` (for a missing kind: one) that it does not.
+        Then the rest is sent at once, for at most `seconds`, or not tried. A missing object or namespace says nothing
+        about the right. A lost Lease or a server that does not respond ends everything.
         """
         outcomes: list[Outcome] = []
         # Group intents by the target of a right: API version, resource and subresource, in order of appearance

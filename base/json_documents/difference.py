@@ -20,9 +20,9 @@ ELLIPSIS: Final = "..."
 def difference(old: str, new: str) -> str:
     """Return the leaves of `new` that differ from `old`, as text: "batch-cpu 9157 -> 9987, mid-cpu 100 -> 90".
 
-    `old` may be a summary of another shape, so leaves are compared by the last key of their path; if `old` has any of
-    the changed leaves, only these are reported. A text that is not JSON is cut. If `old` is empty, all leaves of `new`
-    are listed.
+    Leaves are compared by the last key of their path, because `old` may be a summary of another shape; if `old` has any
+    of the changed keys, only these are reported. If `old` is empty, all leaves of `new` are listed; if `new` is empty,
+    all of `old`, as "gone". A text that is not JSON is returned, cut.
     """
     try:
         before = dict(_leaves(msgspec.json.decode(old))) if old else {}

@@ -61,7 +61,7 @@ def connect(settings: KubeSettings) -> KubeClient:
 
 
 def clock_of(settings: KubeSettings) -> Clock:
-    """Return the API server's clock, by which the cluster's objects are dated; raise ClusterError as `connect` does."""
+    """Return the API server's clock, by which the cluster's objects are dated; raise ClusterError without access."""
     client = connect(settings)
     try:
         return client.clock()

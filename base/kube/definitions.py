@@ -75,9 +75,10 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
 def missing_fields(ours: Schema, served: Schema, path: str = "", *, is_shared: bool = False) -> Iterator[str]:
     """Yield the paths of the fields, values, types and bounds of our schema that the served schema does not accept.
 
-    A served schema that preserves unknown fields accepts every field. A served schema that describes no entries of a
-    map or list accepts none of them. With `is_shared`, the kind is also Koordinator's: a bound that only the served
-    schema has is then accepted (a message of 32,768 characters, say), because cotenant's values are far within it.
+    A field that only the served schema requires is one of them. A served schema that preserves unknown fields accepts
+    every field; one that describes no entries of a map or list accepts none of them. With `is_shared`, the kind is also
+    Koordinator's: a bound that only the served schema has is then accepted (a message of 32,768 characters, say),
+    because cotenant's values are far within it.
     """
     if served.get(KEEPS_ALL):
         return

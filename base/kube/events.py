@@ -62,7 +62,7 @@ class EventRecorder:
     def record_occurrence(
         self, subject: EventSubject, note: str, annotations: Mapping[str, str] = NOTHING_MORE
     ) -> None:
-        """Record one occurrence of a subject; the Event has the `annotations` of its last occurrence."""
+        """Record an occurrence of the Event that `subject` identifies; `annotations` replace those of earlier ones."""
         with self._lock:
             self._backlog.add(subject, note, self._clock.now_seconds(), annotations)
 

@@ -69,7 +69,8 @@ def read_each(
 ) -> tuple[dict[Key, ValueT], dict[Key, str]]:
     """Read a collection once: its values by (namespace, name), and the reason for each object that is left out.
 
-    `kind`, `project` and `query` are as in `Mirror`. Raise ClusterError if the collection cannot be listed.
+    `kind` decodes an object and `project` makes its value; it is left out if either fails. `query` has labelSelector
+    and fieldSelector. Raise ClusterError if the collection cannot be listed.
     """
     values: dict[Key, ValueT] = {}
     refused: dict[Key, str] = {}

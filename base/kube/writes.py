@@ -188,8 +188,8 @@ class WriteConnections:
 
         After `seconds` no further write is sent, but the first always is; a write that was not sent has no outcome. A
         refused write does not stop the others. A lost Lease or an API server that does not respond stops all: writes
-        that were not sent get that error. For Kubernetes' own kinds an outcome has only the metadata that `Writer.send`
-        returns without `full_response`: 5,000 complete Nodes would be 500 MiB.
+        that were not sent get that error. For Kubernetes' own kinds an outcome has only the object's metadata, because
+        5,000 complete Nodes would be 500 MiB.
         """
         count = min(self._most, len(intents))
         self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]

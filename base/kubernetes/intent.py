@@ -58,7 +58,8 @@ class Apply:
     """Server-side apply of exactly the fields that cotenant owns; leaving a field out gives up its ownership.
 
     `body` has apiVersion, kind and metadata.name; a metadata.resourceVersion makes the write conditional. `force` takes
-    fields over from other managers; without it they cause a conflict. `asker` is as in Create.
+    fields over from other managers; without it they cause a conflict. `asker` is the object that gets an Event if the
+    write fails, as text of its `Address`.
     """
 
     address: Address

@@ -62,7 +62,7 @@ class PodState:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
-    """A Pod that may be on a node; labels and annotations are restricted as in ObservedNode.
+    """A Pod that may be on a node; labels and annotations only with keys of koordinator.sh, cotenant.dev or subdomains.
 
     `requests` are those that the scheduler counts, including overhead and init containers. `owner` is (kind, name) of
     its controller, ("", "") without one. `template_hash` is set for a Deployment's pod, `deployment_config` is the name

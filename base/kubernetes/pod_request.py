@@ -91,7 +91,7 @@ def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str,
 
 
 def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
-    """Parse amounts as `parse_quantities` does, but leave out unreadable ones.
+    """Parse a map of quantities to integer amounts, CPU in millicores; unreadable ones are left out.
 
     Raise QuantityError, which names `what`, if cpu or memory is unreadable.
     """
@@ -116,7 +116,7 @@ def readable_amounts(quantities: Mapping[str, Any]) -> dict[Resource, int]:
 
 
 def parse_readable_quantities(quantities: Mapping[str, Any]) -> dict[str, int]:
-    """Parse amounts as `parse_quantities` does, but leave out unreadable ones."""
+    """Parse a map of quantities to integer amounts, CPU in millicores; unreadable ones are left out."""
     amounts: dict[str, int] = {}
     for name, text in quantities.items():
         with suppress(CotenantError):

@@ -128,9 +128,10 @@ class PresentAmounts(NamedTuple):
 
 
 def present_amounts(pod: PodResources) -> dict[str, PresentAmounts]:
-    """Return the current amounts of each container by its name, counted as in `counted_requests`.
+    """Return the current requests and limits of each container by its name, as its node counts them.
 
-    A resource that the container's spec does not name is left out; without a report of the kubelet the spec counts.
+    Of the spec's, the admitted and the applied amount the largest counts, without the spec's if the resize is
+    infeasible. A resource that the spec does not name is left out; without a report of the kubelet the spec counts.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     is_pending = infeasible or pod.resize is ResizeState.DEFERRED

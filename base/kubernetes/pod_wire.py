@@ -104,7 +104,7 @@ def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
 
 
 def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Return the limits of a pod spec, as plain JSON, as a quota counts them; raise errors as `requests_of` does."""
+    """Return the limits of a pod spec, as JSON, with overhead; raise QuantityError or UsageError that names `what`."""
     return counted_limits(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 
 

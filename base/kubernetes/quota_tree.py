@@ -217,7 +217,7 @@ class QuotaTree:
         return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
     def bounds(self, quota: QuotaNode, firm: bool) -> Iterator[tuple[str, QuotaNode, Amounts, Amounts]]:
-        """Yield (kind, quota, bound, usage) for each bound of a quota's pods: "max" of quota and ancestors, and "min".
+        """Yield (kind, quota, bound, usage) for each bound on a quota's pods: "max" of it and its ancestors, its "min".
 
         "min" bounds only `firm` pods, which may not be preempted. A system quota and one with a problem have no bounds.
         """

@@ -65,7 +65,7 @@ class Jvm:
         }
 
     def size_in(self, text: str) -> int | None:
-        """Return the largest heap in bytes; see `ManagedRuntime.size_in`."""
+        """Return the largest heap in bytes that a command line sets, or None if it sets none."""
         sizes = [_bytes(match) for match in _LARGEST.finditer(text)]
         return sizes[-1] if sizes else None
 

@@ -129,7 +129,7 @@ class DayFiles:
         return key_sets[0] if len(key_sets) == 1 else tuple(sorted(set().union(*key_sets)))
 
     def read_between(self, signal: Signal, start_seconds: int, parts: tuple[str, ...], between: Between) -> Day | None:
-        """Read a day as `read` does, but only the series of a range of keys, reading little more of each file."""
+        """Return a day's series of a range of keys, reading little else of its files; None if no file is readable."""
 
         def decode(file: parquet.File) -> Day:
             return days.decode_between(file, signal, start_seconds, between, self._shared_keys)

@@ -142,7 +142,7 @@ class Folder:
         return None
 
     def marks(self, folder: str) -> dict[str, str]:
-        """Return the marks of the files directly below a folder, by name; in a bucket no file is read for them."""
+        """Return the mark of each file directly below a folder, by name; it changes with the file's content."""
         if not self.shared:
             files = {name: self.mark(f"{folder}/{name}".lstrip("/")) for name in self.names(folder)}
             return {name: mark for name, mark in files.items() if mark is not None}
@@ -346,7 +346,7 @@ class CheckedFolder(Folder):
     """A folder with methods that also decode a file's content and set a corrupt file aside."""
 
     def decode_file(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
-        """Decode a file, or return None if there is no file; raise errors as `decode_checked` does."""
+        """Decode a file, None if there is none; raise StoreCorrupt if unreadable, StoreError for a newer version."""
         content = self.read(name)
         return None if content is None else self.decode_checked(name, lambda: decode(content))
 

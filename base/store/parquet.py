@@ -57,7 +57,7 @@ def write(
     dictionary: Iterable[str],
     sink: Any,
 ) -> None:
-    """Write at least one table, each with its row group size, to a file as `encode` does; all have the same columns.
+    """Write at least one table, all with the same columns and each with its row group size, as one Parquet file.
 
     `stamp` is called after the last table was written, so that it can describe all of them.
     """

@@ -150,10 +150,7 @@ class Relation:
 
     @classmethod
     def stored(cls, content: bytes, schema: Schema) -> Relation:
-        """Return a relation of a table's file, checked as `tables.check` does and copied, so that it never changes.
-
-        Raise StoreError if the disk is full.
-        """
+        """Return a relation of a copy of a table's file, after verifying all of it; StoreError if the disk is full."""
         names, size = tables.check(content, schema)
         # The copy of a file; not an OSError, by which the store would take the file itself for a damaged one
         try:

@@ -169,10 +169,7 @@ class Store:
                 self._days.compact(signal, most_parts_of_newest)
 
     def keep(self, most_days: int) -> int:
-        """Keep `most_days` days up to the newest stored one and remove older ones; return the number of removed days.
-
-        The days count from the newest stored one, because a wrong clock must not delete the history.
-        """
+        """Keep `most_days` days up to the newest stored one, whatever the time; return the number of removed days."""
         with self._write_lock():
             stored = {signal: self._days.listing(signal) for signal in Signal}
             newest = max((start for listing in stored.values() for start in listing), default=0)
@@ -438,7 +435,7 @@ class Store:
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
-        """Remove the results outside of runs whose name begins with `prefix`, except those in `current_names`.
+        """Remove results that belong to no run and whose name begins with `prefix`, except those in `current_names`.
 
         Within `publishing`, they are removed when the run is published.
         """
@@ -526,7 +523,7 @@ class _Layout(msgspec.Struct):
 
 
 def require_layout(folder: Folder, cluster: str) -> None:
-    """Check that this version may write into the cluster's folder, and record its layout if the folder's is older.
+    """Check that this version may write into the cluster's folder, and record its own layout if the folder's is older.
 
     Raise StoreError for a folder of a newer layout, or one whose layout file is unreadable.
     """

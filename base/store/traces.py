@@ -83,7 +83,7 @@ class Trace:
         return mean.astype(np.float32)
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Return the median of a column, such as the limit, for each name; NaN if the series has no value > 0."""
+        """Return the median of a column's values > 0, such as limits, for each name; NaN for a series without any."""
         per_series = np.full(len(names), np.nan, dtype=np.float32)
         parts = list(self._parts(names, column))
         rows = np.concatenate([np.searchsorted(np.array(names), p[0]) for p in parts]) if parts else np.empty(0, int)

@@ -129,7 +129,7 @@ def span_of(relation: Relation, query: Query) -> tuple[float, float]:
 
 
 def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
-    """Return (pattern, number of rows) of each value of a key, counted as if the query had no condition on that key."""
+    """Return (filter pattern, number of rows) for each value of a key, ignoring the query's conditions on that key."""
     return facets(relation, query, [key])[key]
 
 

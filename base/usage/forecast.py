@@ -84,10 +84,10 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinePath:
-    """Quantiles of the single values (each `step_seconds` long) inside the slots of n forecast paths, stored compactly.
+    """Forecast quantiles of single values (`step_seconds` long) inside the slots of n series, stored compactly.
 
-    `quantiles`, of shape (n, slots, levels), are of any value in the slot; `profile`, of shape (n, slots, k), has the
-    factor around 1 of each of the slot's k values.
+    The quantiles of a single value are those of its slot, `quantiles` of shape (n, slots, levels), times the value's
+    own factor around 1, in `profile` of shape (n, slots, k) for k values in a slot.
     """
 
     step_seconds: int
@@ -117,13 +117,13 @@ def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecasts(Generic[RefT]):
-    """The forecasts of n series for the next 24 hours.
+    """The forecasts of n series for the next 24 hours, in the resource's unit.
 
-    - `quantiles` (n, grid.size, len(LEVELS)) are those of each half hour's mean (memory: of its highest value), `fine`
-      those of single values inside the half hours, and `peak` (n, len(LEVELS)) those of the highest single value, at
-      each level at least the maximum of both paths. All are non-decreasing in the level, finite and >= 0 in the
-      resource's unit, or NaN for a series with reason NO_DATA.
-    - `timing` (n, grid.size) is a curve without unit whose highest two hours are the most likely time of the peak.
+    - `quantiles`, of shape (n, grid.size, len(LEVELS)), are of each half hour's mean (memory: of its highest value).
+    - `fine` has quantiles of single values inside the half hours, `peak`, of shape (n, len(LEVELS)), of the highest of
+      them. At each level `peak` is at least the maximum of the other two.
+    - All three are non-decreasing in the level, finite and >= 0, or NaN for a series with reason NO_DATA.
+    - `timing`, of shape (n, grid.size), is a curve whose highest two hours are the most likely time of the peak.
     - `cards` are the models that were trained for the series. `losses` (n, members) is the back-tested quantile loss of
       each model over the first one's (newer days and the loss over all series weigh more), NaN if it was not tested.
     """

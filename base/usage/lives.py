@@ -56,11 +56,11 @@ scrapes."""
 
 @dataclass(frozen=True, eq=False)
 class SourceSilence:
-    """The times at which the sources reported nothing, for the whole cluster.
+    """The slots of time in which the metric source reported nothing, for the whole cluster.
 
-    `grid` has the slots of usage: `usage` flags those in which no node reported, `partly` those in which some node did
-    not report that reported before and after. `hours` has the slots of the listing: `listing` flags those in which
-    nothing was listed. `listed_by` are the signals that list containers, empty if no source does.
+    In `grid`, `usage` flags the slots without usage of any node, or whose data are lost, and `partly` those in which a
+    node did not report that reported before and after. In `hours`, `listing` flags the hours in which no container was
+    listed. `listed_by` are the signals that list containers, empty if no source does.
     """
 
     grid: TimeGrid

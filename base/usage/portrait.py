@@ -47,9 +47,9 @@ class Portraits(Generic[RefT]):
 
     The `daily_*` arrays are (n, days kept), by UTC day, the newest (with the last slot) last; `daily_maxima` is NaN
     without samples. `slot_sums` and `slot_counts` are (n, 2, 48), by workday/weekend x half hour of the UTC day;
-    `slot_maxima` is (n, 7, 48), by day of week (0 = Monday), NaN if never seen. All of these exclude start-up samples.
-    `first_seconds` and `last_seconds` are the starts of the first and last slot with any sample, NaN for none; `seen`
-    is the number of slots with any sample.
+    `slot_maxima` is (n, 7, 48), by day of week (0 = Monday), NaN if never seen. All of these exclude start-up samples,
+    of which `startup_max` is the highest and `startup_samples` the number. `first_seconds` and `last_seconds` are the
+    starts of the first and last slot with any sample, NaN for none; `seen` is the number of slots with any sample.
     """
 
     refs: tuple[RefT, ...]

@@ -159,12 +159,13 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Members(Generic[KeyT]):
-    """The rows of some series that belong to each container.
+    """The rows of `usage` that belong to each container, and what is known of their pods' lives between the samples.
 
-    `own`: rows of its sampled series; `unsampled`: its pods listed without a sample; `told`: listed containers.
-    `incomplete`: rows of series whose pods may have lived longer than their samples show; `gappy`: rows of those that
-    surely lived from the first to the last sample, with `gaps` between. `missed`: gaps without the slots in which the
-    whole cluster was off; `alone`: the longest gap of each series, in slots, while some node reported.
+    `own`: rows with samples; `unsampled`: listed series without a sample; `told`: containers with a listed row.
+    `incomplete`: rows of pods that lived before or after their samples as well, or may not have lived in all gaps
+    between; `gappy`: rows of pods that surely lived in all gaps. `gaps`: those of all rows; `missed`: the same without
+    slots in which the whole cluster was off; `alone`: the longest of `missed` in each row, in slots, while some node
+    reported.
     """
 
     lives: Lives
@@ -189,7 +190,7 @@ class Members(Generic[KeyT]):
     ) -> Members[KeyT]:
         """Return the series and lives of each container: which of its pods have samples, and where these have gaps.
 
-        `keys` has the container of each series, None to ignore it; `key_of` returns the container of a listed one.
+        `keys` has the container of each series, None to ignore it; `key_of` returns the container of a listed series.
         """
         own: dict[KeyT, list[int]] = defaultdict(list)
         unsampled: dict[KeyT, list[PodContainerRef]] = defaultdict(list)
@@ -266,8 +267,8 @@ class Members(Generic[KeyT]):
     def longest_gap(self, key: KeyT) -> PodGap | None:
         """Return a container's longest gap in one pod's samples while some node reported; None if there is none.
 
-        A gap that `is_long` is preferred. The gap of a pod that is gone counts only while some node was silent, because
-        the pod may have been listed after its end.
+        A gap that `is_long` is preferred. If a pod is gone and may have been listed after its end, only slots in which
+        some node was silent count.
         """
         rows, silence = self.own[key], self.lives.silence
         ends, refs = self.ends, self.usage.refs

@@ -38,7 +38,7 @@ class UnshownUse:
     """The hourly usage of each node beyond that of its pods and its system, in the resource's unit.
 
     `amounts` has the nodes with such usage in any hour, each with an array of shape (hours.size,); `parted` are nodes
-    whose pods often show less than half of the usage.
+    on which it often is large and exceeds the usage of the pods.
     """
 
     hours: TimeGrid
@@ -109,7 +109,10 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """Return the number of hours with only zeros although the node has unexplained usage, and of measured hours."""
+    """Return the number of suspicious hours of a series, and of its hours with samples.
+
+    In a suspicious hour all samples are 0, but the node's unexplained usage, `beyond`, is > 0 and at least `least`.
+    """
     is_measured = np.isfinite(values)
     counts = np.bincount(hour_of_slot[is_measured], minlength=len(beyond))
     some = np.bincount(hour_of_slot[is_measured & (values != 0)], minlength=len(beyond))

@@ -46,9 +46,9 @@ def update_sighting(
 ) -> Sighting:
     """Return the sighting after a read of the Lease; `leading` is true if this candidate may still write under it.
 
-    A Lease that is the same as in `before` keeps its expiry; a changed one expires after the longer of its own duration
-    and ours. A Lease deleted since `before` may be acquired after our duration, or at once if this candidate leads. A
-    Lease without holder, or one that the first read does not find, may be acquired at once.
+    A Lease that is the same as in `before` keeps its expiry; a changed one expires after `lease_seconds` or its own
+    duration, whichever is longer. A Lease deleted since `before` may be acquired after `lease_seconds`, or at once if
+    this candidate leads. A Lease without holder, or one that the first read does not find, may be acquired at once.
     """
     transitions_before = before.transitions if before else -1
     if record is None:
@@ -77,7 +77,7 @@ def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
 
 
 def next_transitions(sighting: Sighting, chosen: ElectionStep) -> int:
-    """Return the Lease's number of transitions after the step; new holders increase it, so old ones are recognised."""
+    """Return the number of transitions to write to the Lease: unchanged in a renewal, else one more than ever seen."""
     if chosen is ElectionStep.RENEW and sighting.record is not None:
         return sighting.record.transitions
     return sighting.transitions + 1
