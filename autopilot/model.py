@@ -196,7 +196,7 @@ def policy_totals(status: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundTotals:
-    """Totals of one round: the workloads that would change, what that frees and raises, and the pods that may restart.
+    """Totals of one round: the workloads that would change, the requests lowered and raised, the pods that may restart.
 
     `most_restarts` counts the pods of workloads whose change may be rolled out; fewer restart if it is done in place.
     """

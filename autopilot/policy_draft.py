@@ -41,7 +41,7 @@ class DraftClient(KubeClient):
 
 
 def parse_draft(body: Mapping[str, Any]) -> tuple[NamespacedPolicy, Json]:
-    """Return the policy, and its object without what the server adds; raise UsageError if the draft is invalid."""
+    """Return a draft's policy, and its object with name, namespace and spec only; raise UsageError if it is invalid."""
     for key, value in {"apiVersion": OWN_GROUP, "kind": KIND}.items():
         if body.get(key, value) != value:
             raise UsageError(f"{key}: {body[key]!r} is not a policy's {key}", fix=f"Write {key}: {value}.")
@@ -77,7 +77,7 @@ def draft_write(
 ) -> Create | Patch:
     """Return the write that stores a draft; raise UsageError if the policy was changed since the person opened it.
 
-    `before` is the spec that the person edited, None for a new policy. The write fails if `live` is no longer current.
+    `before` is the spec that the person edited, None for a new policy. The write fails if `live` is no longer stored.
     """
     address, why = policy_address(policy), "a policy that a person saved"
     if before is None and live is None:

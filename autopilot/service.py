@@ -145,7 +145,7 @@ class ClusterAutopilotService:
         return self._round_for_people(replace(reading, policies=policies, queue=tuple(reading.of(draft))))
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
-        """Return files by path with the present steps of workloads that a GitOps tool manages; the ledger gets a row.
+        """Return files by path with the next changes of workloads that a GitOps tool manages; the ledger gets a row.
 
         `namespaces`: only these, all if empty; change windows do not apply. Raises NoData if no such workload would
         change, NotAllowed if the person may not review one that would.

@@ -40,11 +40,11 @@ _WIDEST_LOG: Final = float(np.log(3))
 
 @dataclass(frozen=True, slots=True)
 class SpreadClasses:
-    """The settings by which ratios of maxima to base levels are sorted into classes; bench workload_peaks varies them.
+    """Settings of the classes into which past ratios of maximum to base level are sorted by the spread of their series.
 
-    count: number of classes, at least 2; prior_ratios: weight of all series together in each class, as a number of
-    ratios; beside: weight of each neighbour class relative to the own one, as a series may change its class;
-    prior_days: weight of the mean spread of all series in each series' spread, as a number of days.
+    `count`: number of classes, at least 2; `prior_ratios`: weight of the ratios of all series in each class, as a
+    number of ratios; `beside`: weight of each neighbour class relative to the class itself; `prior_days`: weight of all
+    series' mean spread in the spread of one series, as a number of days. Bench workload_peaks varies these settings.
     """
 
     count: int = 10

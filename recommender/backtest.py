@@ -108,12 +108,12 @@ def amounts_once_applied(evidence: Evidence, recommendations: Sequence[Recommend
 class Recorded:
     """The recorded behavior of the pods of n containers in a window.
 
-    `usage`, `usage_peak` and `throttled` are matrices of CPU, each with one row per series of its signal. For each row
-    of `usage`, `cpu_rows` has the container, `peak_rows` and `throttled_rows` the row of the other two matrices (-1 =
-    none), and `highest`, (m,), an upper bound of the demand. `day_peaks`, (k, days), is the highest working set by pod
-    and day (-inf = no sample); `memory_rows` has the container of each of its rows. By container, (n,): `running` is
-    the mean number of pods, `cpu_pod_days` the number of pod-days with a CPU sample. `beside_init` pairs each workload
-    that has init containers with the positions of its containers.
+    `usage`, `usage_peak` and `throttled` are matrices of CPU, each with one row per series of its signal. For each of
+    the m rows of `usage`, `cpu_rows` has the container, `peak_rows` and `throttled_rows` the row of the other matrices
+    (-1 = none), and `highest`, (m,), an upper bound of the demand. `day_peaks`, (k, days), is the highest working set
+    of k memory series by day (-inf = no sample), `memory_rows` their containers. By container, (n,): `running` is the
+    mean number of pods, `cpu_pod_days` the number of pod-days with a CPU sample. `beside_init` pairs each workload that
+    has init containers with the positions of its containers.
     """
 
     size: int
@@ -273,11 +273,10 @@ def record(evidence: Evidence, days: float) -> Recorded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestColumns:
-    """Back-test of n containers, columns of shape (n,) as in `Backtest`; `freed` is in the resource's unit, unrounded.
+    """Back-test of n containers: fields of `Backtest` as columns, (n,); `freed` is in the resource's unit, unrounded.
 
     `floors` is the part of each container's request that its pod requests anyway, because of other containers.
-    `pod_minutes` sums the minutes in which pods were measured; if it is 0, nothing was recorded and there is no
-    back-test.
+    `pod_minutes` sums the minutes in which pods were measured; if it is 0, nothing was recorded: there is no back-test.
     """
 
     days: float

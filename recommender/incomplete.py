@@ -92,7 +92,7 @@ def founded_findings(
 ) -> tuple[ClusterFinding, ...]:
     """Return the findings, in their order, without those on unused resources whose usage may be in unread history.
 
-    The remaining findings state how many hours of each signal that they are based on were not read.
+    The remaining findings state how many hours of the signals that they are based on were not read.
     """
     founded = []
     for finding in findings:

@@ -109,10 +109,10 @@ def hardly_cut(under: PolicyInForce) -> str:
 def apply_policy_limits(
     recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations without values that the policy forbids; if values must rise at once, only with those.
+    """Return the recommendations with only the values that the policy allows to change now.
 
-    A value that a guardrail stops or that is too uncertain is left out, so that it does not block the others. If no
-    value were left, all stay.
+    If values must rise at once (after an OOM kill or throttling), only they are kept. Values that are too uncertain or
+    stopped by a guardrail are left out as well, so that they do not block the others, unless no value were left.
     """
     everything = tuple(recommendations)
     for direction, resource in RISING_AT_ONCE.items():
@@ -134,7 +134,7 @@ def candidates_of(
 ) -> Iterator[QueueCandidate]:
     """Yield a candidate for each workload of a namespace with a recommendation and a policy of `force` that selects it.
 
-    `own` are the settings of strategy `cotenant`, whose bump says by how much memory rises after an OOM kill.
+    `own` are the settings of strategy `cotenant`, which say by how much memory rises after an OOM kill.
     """
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
@@ -377,12 +377,12 @@ def raised_after_kills(
     changed_seconds: float,
     own: CotenantSettings,
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations with more memory for containers that were OOM killed after the scan that made them.
+    """Return all recommendations, with more memory for each container that was OOM killed after its last scan.
 
-    A kill no longer counts once a scan has seen it or the workload was changed after it (`changed_seconds`, Unix time).
-    Request and limit rise to what the bump of strategy `cotenant` proposes, or to the scan's proposal if that is
-    higher, at most to the annotation `cotenant.dev/max-memory`. Two cases wait for the next scan: a heap that would
-    change too, and memory whose request was computed together with an autoscaler's target.
+    A kill counts if no change of the workload followed it (`changed_seconds` is the Unix time of the last one). Request
+    and limit then rise to the present limit plus the increase of strategy `cotenant` after a kill (settings `own`), at
+    most to the annotation `cotenant.dev/max-memory`; a higher proposal of the scan stays. A proposed heap is dropped
+    until the next scan. Memory whose request was computed together with an autoscaler's target is not raised.
     """
     wishes, _ = parse((live.get("metadata") or {}).get("annotations") or {})
     most_bytes = wishes.get("max-memory", float("inf"))

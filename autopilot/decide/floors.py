@@ -53,9 +53,8 @@ class FloorForecast(msgspec.Struct, frozen=True):
 class LentFloor(msgspec.Struct, frozen=True):
     """A raised minReplicas (floor) that a workload's autoscaler has until the end of a peak.
 
-    `autoscaler` and `uid` are its name and uid, `own` its original minReplicas, `floor` the raised one, `peak` the
-    schedule of the peak. The last write is accepted only if minReplicas is `before`; `has_arrived` is true once the
-    server is known to have accepted it.
+    `own` is the autoscaler's original minReplicas, `floor` the raised one, `peak` the schedule of the peak. The last
+    write replaces `before` and fails if minReplicas is another; `has_arrived`: the server has surely accepted it.
     """
 
     workload: WorkloadRef
@@ -115,8 +114,8 @@ def floor_steps(
     """Yield the step that is due for one autoscaler now, if there is one.
 
     `factor` is the largest allowed multiple of minReplicas: 1 if no policy raises it any more, inf if that is not
-    known. `lent` is the raise in effect. An autoscaler that a plan of realization ReplicaFloor has raised is left alone
-    until the plan ends. A raise that the autoscaler's annotation records, but not the ledger, is undone.
+    known. `lent` is the raise in effect. While a ReservationPlan raises minReplicas (realization ReplicaFloor), there
+    is no step. A raise that the autoscaler's annotation records, but not the ledger, is undone.
     """
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     if floor_of(autoscaler) is not None:

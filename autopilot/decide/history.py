@@ -86,10 +86,10 @@ class LedgerNote:
 class Decisions:
     """The decisions in effect by the rows of the ledger.
 
-    `approvals`: by policy (NAMESPACE/NAME); `stopped`: why everything stopped, "" if it did not; `resumed_seconds`:
-    when a person resumed everything; `left_alone`: why, by workload; `cleared_seconds`: when a person resumed that
-    workload; `proposals`: the last proposal of each workload; `boosts`: the last row about a pod that got more CPU for
-    its start, by pod uid; `floors`: the last row about an autoscaler with a raised minReplicas, by its uid.
+    `approvals`: by policy (NAMESPACE/NAME); `stopped`: why everything stopped, "" if not; `resumed_seconds`: when a
+    person resumed everything; `left_alone`: why a workload is left alone; `cleared_seconds`: when a person resumed it;
+    `proposals`: the last proposal of each workload; `boosts`: the last row about a pod with more CPU for its start, by
+    pod uid; `floors`: the last row about an autoscaler with a raised minReplicas, by uid.
     """
 
     approvals: Mapping[str, ActApproval] = field(default_factory=dict)
@@ -226,8 +226,8 @@ def gitops_writer(live: Json, kind: str) -> str:
 def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:
     """Return who changed or rolled back what the autopilot's last change of this workload had set; "" if nobody did.
 
-    `statuses` are the changes of this workload in the order in which they were accepted. Fields of a refused second
-    part of a canary are compared as well, with their values at the time of its acceptance.
+    `statuses` are the changes of this workload in the order in which they were accepted. If the second part of a canary
+    was refused, its fields must still have the values that they had at its acceptance.
     """
     last = next((s for s in reversed(statuses) if s.state not in _NEVER_WRITTEN), None)
     if last is None or not accepted_by_autopilot(last):

@@ -42,11 +42,11 @@ class QueueCandidate:
 
     `worth`: worth of the change, not negative, comparable between workloads; `confidence`: the lowest score, 0..1, of
     its recommendations, with its `confidence_reason`; `moved`: net change of the requests over all pods, in the
-    resource's unit; `urgent`: the change only raises this resource, after an OOM kill or harmful throttling; `blocked`:
-    the reason why the workload itself must not change, with a sentence; `allowed`: its recommendations as far as the
-    policy allows them, changing the live values; `digest`: of the proposed amounts; `starts`: the CPU that its starting
-    pods may have, None if none is helped; `first`: the proposed step; `gitops`: the evidence that a GitOps tool manages
-    the workload, "" if there is none.
+    resource's unit; `lowers`: the step lowers some value; `urgent`: the change only raises this resource, after an OOM
+    kill or harmful throttling; `blocked`: the reason why the workload itself must not change, with a sentence;
+    `allowed`: recommendations with the values that the policy allows; `digest`: of the proposed amounts; `starts`: the
+    CPU that its starting pods may have, None if none is helped; `first`: the proposed step; `gitops`: the evidence of a
+    GitOps tool, "" if none.
     """
 
     workload: WorkloadRef
@@ -68,7 +68,7 @@ class QueueCandidate:
 
     @property
     def savings(self) -> Savings:
-        """The CPU, memory and money that the proposed step frees and raises over all pods."""
+        """The requests and money that the proposed step saves (`frees`) and adds (`raises`), summed over all pods."""
         return savings_of(self.first)
 
     @property
@@ -92,10 +92,10 @@ class QueueCandidate:
 class RoundInputs:
     """The inputs of the decisions of a round.
 
-    `busy`: workloads whose last change, by anyone, soaks; `cool_downs`: until when a workload's requests are not cut;
-    `left_alone`: why, by workload; `cleared_seconds`: when a person resumed a workload; `places`: nodes of its pods;
-    `at_once`: most changes in the cluster that soak at the same time; `back_off_seconds`: pause after the first harm;
-    `actions`: settings of changes, whose windows have to be open too; `refusals`: last refusal of each workload.
+    `busy`: workloads with a change that soaks or a pod with extra CPU for its start; `cool_downs`: until when a
+    workload's requests are not cut; `left_alone`: why a workload is left alone; `cleared_seconds`: when it was resumed;
+    `places`: nodes of its pods; `at_once`: most changes in the cluster that soak at once; `back_off_seconds`: pause
+    after the first harm; `actions`: settings of changes; `refusals`: last refusal by workload.
     """
 
     now_seconds: float
@@ -123,7 +123,7 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The decision on one candidate and the permitted ways to change its pods; `place` is 1 if next, 0 if it waits."""
+    """The decision on one candidate and the permitted ways to change its pods; `place` counts from 1, 0 if it waits."""
 
     candidate: QueueCandidate
     verdict: QueueVerdict
@@ -196,7 +196,8 @@ def windows_of(
 ) -> tuple[tuple[str, ...], ...]:
     """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
 
-    If `spared` must rise at once, only windows of `actions` apply; none for memory if `windows_spare_memory` is set.
+    If resource `spared` must rise at once, only windows of `actions` count; for memory `windows_spare_memory` lifts
+    them.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:
@@ -230,10 +231,10 @@ def ended_rests(
 
 
 def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:
-    """Return when (Unix time) a workload may change again after failed changes: None if none failed, inf if never.
+    """Return the Unix time until which failures since `cleared_seconds` block a workload; None without failures.
 
-    The back-off lasts `first_seconds` after a harmful change, and an hour after one that the cluster refused or that
-    never reached it; after each further one it lasts four times as long.
+    It is inf after GIVEN_UP_AFTER harmful changes. The first harmful change blocks for `first_seconds`, the first that
+    failed otherwise for an hour; each further one of the same kind blocks four times as long.
     """
     bad = failed_acts(acts, cleared_seconds)
     harmful = [act for act in bad if act.state is ActState.HARMFUL]

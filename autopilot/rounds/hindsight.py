@@ -31,7 +31,7 @@ SIGNALS: Final = (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTT
 
 @dataclass(frozen=True, slots=True)
 class WeekAfter:
-    """The effect of a proposal on its workload in the following week: mean freed requests and money saved a month.
+    """The effect that a proposal would have had in the following week: mean freed requests and money saved a month.
 
     `kills`, `throttled_minutes`: OOM kills and container-minutes of throttling beyond those of the present limits.
     """

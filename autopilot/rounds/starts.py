@@ -39,9 +39,9 @@ class Starts:
         """Refused restorations, by the pod's uid; they are retried."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
-        """Restore the CPU of ended starts, even during a halt, then help pods that start; return the steps done.
+        """Restore the CPU of ended starts, even during a halt, then raise that of starting pods; return the steps done.
 
-        The pause switch is read before each start that is helped. A call helps at most MOST_HELPED starts.
+        The pause switch is read before each raise. A call raises the CPU of at most MOST_HELPED pods.
         """
         aims = helped_starts(reading.queue, reading.halt)
         if not aims and not history.boosts:

@@ -64,9 +64,9 @@ NEEDS: Final = (
 
 
 def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permission]:
-    """Check each right of cotenant's features cluster-wide (namespace ""), else in each of the namespaces.
+    """Return for each right of cotenant's features if it is granted cluster-wide (namespace ""), and in each namespace.
 
-    Raise ClusterUnreachable if the API server does not answer.
+    At most MOST_NAMESPACES namespaces are checked. Raise ClusterUnreachable if the API server does not answer.
     """
     permission_list = [_of(need, "", need.asked(client, "")) for need in NEEDS]
     everywhere = {need for need, p in zip(NEEDS, permission_list, strict=True) if p.allowed}

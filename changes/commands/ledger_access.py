@@ -87,9 +87,9 @@ def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
 
 
 def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_seconds: float) -> LedgerMarks:
-    """Return the recommendations that the ledger marks: hidden, changed lately, or tried before with harm.
+    """Return the ledger's facts about workloads: hidden recommendations, cool-downs, harmful trials, and applied steps.
 
-    Without a ledger there are none. Steps applied after `scanned_seconds`, the time of the scan, are marked as taken.
+    Steps that were applied after `scanned_seconds`, the time of the scan, count as taken.
     """
     from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.changes.change_ledger import ChangeLedger

@@ -167,9 +167,9 @@ def is_verified_again(status: ChangeStatus, pace: Pace) -> bool:
 def due_rechecks(
     statuses: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
 ) -> list[ChangeStatus]:
-    """Return finally verified changes that are due to be compared with the cluster again, the oldest check first.
+    """Return changes whose verification is final and that are due to be compared with the cluster, oldest check first.
 
-    A change is final after its second verification, after harm, or after a refused rollback. `last_seconds` says when
+    Verification is final after the second verdict, after harm, or after a refused rollback. `last_seconds` says when
     each was compared last, by id; changes that this process has not compared yet come first.
     """
     final = (s for s in statuses if s.state.in_force and not _ages(s, pace))

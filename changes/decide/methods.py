@@ -68,10 +68,10 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
 
 
 def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method:
-    """Return bundle if a GitOps tool would undo other methods, else in-place if possible, else template.
+    """Return the suggested method; `cannot` are the methods that are `impossible`.
 
-    For a workload of an operator, return in-place if possible, else annotate. `cannot` are the methods that are
-    `impossible`.
+    For a workload of an operator, it is in-place if possible, else annotate. For any other workload of a GitOps tool it
+    is bundle. For the rest it is in-place if both running and new pods can get the values so, else template.
     """
     if subject.operator:
         return next((m for m in (Method.IN_PLACE, Method.ANNOTATE) if m not in cannot), Method.ANNOTATE)

@@ -43,9 +43,9 @@ def step_base(recommendation: Recommendation, resource: Resource) -> int:
 
 
 def least_step(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> int:
-    """Return the lowest request after one step (millicores or bytes), but not more than the running pods' mean request.
+    """Return the lowest request (millicores or bytes) that one step may set, at most the running pods' mean request.
 
-    A request above the mean would raise the sum over the pods.
+    A request above that mean would raise the sum over the pods.
     """
     least = least_amount(step_base(recommendation, resource), largest_cut(resource, settings))
     running = recommendation.running.get(resource)

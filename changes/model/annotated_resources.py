@@ -47,7 +47,7 @@ class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedResources:
-    """The content of a workload's annotation, written by the change with the id `change`.
+    """The resources for new pods in a workload's annotation, written by the change with the id `change`.
 
     `wrong` says why it cannot be read, "" if it can; `stale` are the containers whose template has other resources by
     now.

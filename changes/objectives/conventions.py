@@ -114,7 +114,7 @@ CONVENTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceQueries:
-    """PromQL on the metrics of one proxy or library (`source`) for one workload, with the variables of a latency query.
+    """PromQL on the metrics of one proxy or library (`source`) for one workload, with variables such as $window.
 
     `guards` query the measures that can verify a change, `requests` the number served in $window, `buckets` the latency
     histogram's bounds, one series each with the label `le`. If `by_name`, series name the workload without its kind.

@@ -70,7 +70,7 @@ class Board(Feature):
         events: EventRecorder | None,
         mirrors: Mapping[str, Mirror[Any]] = MappingProxyType({}),
     ) -> None:
-        """Create an empty board. It writes Events by `events` and reports what watches (`mirrors`) could not read."""
+        """Create a board without states. It sends Events by `events`, and reports what `mirrors` could not read."""
         self._namespace, self._audit, self._events, self._mirrors = namespace, audit, events, mirrors
         self._left_out: dict[str, Mapping[str, str]] = {}
         self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP)

@@ -106,10 +106,10 @@ class SharedSessions(Sessions):
         return id_
 
     def of(self, id_: str) -> Session | None:
-        """Return the login with this id, None if it has ended; this replica's copy while the store is unavailable.
+        """Return the login with this id; None if it has ended or is unknown.
 
-        Raise StoreError if the store is unavailable and this replica has no copy; the store is not tried again if an
-        earlier request has just failed.
+        While the store is unavailable, this replica's copy is returned; without a copy, StoreError is raised. After a
+        failure the store is not tried again for AWAY_SECONDS, unless renewed tokens have to be stored.
         """
         name, copy = _name(id_), self._copies.get(id_)
         if not name or (copy is not None and self._now() >= copy.session.ends_seconds):

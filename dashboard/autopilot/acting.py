@@ -76,7 +76,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
 
 
 def action_components() -> list[Component]:
-    """Return the hidden stores and the container of the confirmation.
+    """Return the hidden stores of the page's actions and the container of their confirmation.
 
     The stores keep the request of a button, the action to confirm, and when an action was last completed.
     """

@@ -118,10 +118,9 @@ def filters_of(search: str) -> str:
 
 
 def default_method(looks: Sequence[WorkloadReview]) -> Method:
-    """Return the method to preselect for all workloads.
+    """Return the method to preselect for all workloads, from what the service suggests for each.
 
-    It is BUNDLE if the service suggests it for all. Otherwise it is IN_PLACE if the service suggests that for every
-    workload that no GitOps tool owns (those without BUNDLE), else TEMPLATE.
+    It is BUNDLE if every suggestion is, IN_PLACE if every suggestion other than BUNDLE is, else TEMPLATE.
     """
     suggested = {review.suggested for review in looks if not review.error}
     if suggested == {Method.BUNDLE}:

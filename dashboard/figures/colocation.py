@@ -27,11 +27,10 @@ def chart(
     ceiling: float | None,
     back_seconds: float = USUAL_SECONDS,
 ) -> Chart:
-    """Draw one node hour by hour from a row of NODE_HISTORY.
+    """Draw one node's usage and lendable amounts, hour by hour in the last `back_seconds`, from a row of NODE_HISTORY.
 
-    `ceiling` is capacity minus the safety margin, up to which batch may fill the node. The batch band reaches from what
-    may not be reclaimed (system and high-priority pods) up to the ceiling; without a ceiling it starts at the node's
-    usage. The coming hours show the median of what can be lent, and a line for the value that is 95 % sure.
+    The band of what batch could use ends at `ceiling`, capacity minus the safety margin; without a ceiling it begins at
+    the node's usage. With one, the coming hours show the band at the median forecast, and a line for what is 95 % sure.
     """
     scale = SCALE[resource]
     columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}

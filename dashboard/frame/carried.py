@@ -66,7 +66,7 @@ def admits(search: str) -> Callable[[str], bool]:
 
 
 def range_of(search: str) -> str:
-    """Return the range in the URL, "" if there is none; an excluded one, such as "!7d", is not a valid range."""
+    """Return the time range in the URL, "" if there is none; an excluded one begins with "!", so that it is invalid."""
     parts = map(filters.read, filters.query_parts(search))
     return next(("!" * negated + value for key, value, negated in parts if key == time_span.RANGE), "")
 

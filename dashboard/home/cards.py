@@ -35,7 +35,7 @@ def _list(todo: TodoList) -> str:
 
 AT_RISK: Final = _list(TodoList.RAISE)
 WASTE: Final = _list(TodoList.CUT)
-"""The two lists of what there is to do, as the page To do opens them."""
+"""URL queries for the page To do: its lists of what to raise (`AT_RISK`) and what to cut (`WASTE`)."""
 KILLED_FIRST: Final = f"{list_totals.KILLED_FIRST.key}={','.join(list_totals.KILLED_FIRST.values)}"
 """The containers that used more memory than they request."""
 CLUSTER_SIZE: Final = "cluster-size"

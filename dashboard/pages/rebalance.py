@@ -115,7 +115,7 @@ def verdict(report: RebalanceReport, search: str) -> Component:
 
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:
-    """Return the heat map of nodes now and after the moves, and with a forecast that of their highest half hour."""
+    """Return the heat map of nodes now and after the moves, and that of their highest forecast half hour, if known."""
     rows = list(report.nodes.rows())
     resource = shown_resource(search, rows)
     links = [(title, {"show": name}, name == resource) for name, title in RESOURCES]

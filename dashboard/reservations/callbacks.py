@@ -48,10 +48,10 @@ Answer = tuple[Any, Any, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlanForm:
-    """A form that acts on a plan: its button is `plan-NAME-now`, and `plan-NAME-lines` shows each field it would write.
+    """A form that acts on a plan; its parts have ids `plan-NAME-PART`: `now` is the button, `lines` what it will write.
 
-    `inputs` and `states` name properties of the form's components: `WORD.property` of the component `plan-NAME-WORD`.
-    `request` builds the action from the plan and these values; `presses` name further properties that submit the form.
+    `inputs` and `states` name properties of parts, as `PART.property`, whose values `request` gets beside the plan, to
+    build the action. `presses` names properties that submit the form when they change, as the button does.
     """
 
     name: str

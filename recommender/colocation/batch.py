@@ -193,8 +193,8 @@ class Fit:
     """The times at which a job fits: `windows` in order of their start; empty if no start has 95 % certainty.
 
     Each window has capacity for more pods than every earlier one. `likely` is the first start with a certainty of 50 %;
-    `largest` is the most capacity that any node has free throughout a run, by resource; `late` is true if the deadline
-    is beyond the end of the forecasts.
+    `largest` is the most capacity that any node has free throughout a run, by resource; `starts` is the number of
+    starts that were examined; `late` is true if the deadline is beyond the end of the forecasts.
     """
 
     windows: tuple[StartWindow, ...]

@@ -29,18 +29,18 @@ IMPLAUSIBLE: Final = -2
 class NodeColumns:
     """Terms of n nodes for one resource, (n,) each, in its unit; integers of at least 0 unless stated otherwise.
 
-    `reserved` is not offered to pods, because of the kubelet or an annotation. `system_used` is used outside of pods
-    and host applications: UNKNOWN if it is neither reported nor computable from the node's usage, IMPLAUSIBLE if no
-    part of the report is credible. `host_batch` and `host_mid` are used by host applications with a class above batch
-    and above mid. `node_used` is the usage of the whole node, UNKNOWN if not reported. `hp_used`, `hp_request` and
-    `hp_max` sum usage, request and the larger of both over HP (high-priority) pods; `prod_request` and `prod_used` over
-    prod pods and pods without a class. `prod_reclaimable` is the part of prod's requests that the forecast expects to
-    stay unused. `announced` is the requests of prod pods and reservations that are newer than the forecast's history,
-    minus the requests of pods that left since. `prod_peak` is the forecast 24-hour peak of `prod_used`, `system_peak`
-    that of all usage outside of pods, `mid_peak` the highest usage of HP pods that are not prod; NaN = none.
-    `violation` is the share of back-tested decisions whose prod_peak was exceeded, NaN = not measured, and `origins`
-    the number of back-tested days. `cpu_ratio` is the CPU normalization, 1 = none. `third_batch` and `third_mid` are
-    amounts that other schedulers took. `measured_seconds` is the Unix time of the newest report, NaN = none.
+    - `reserved`: kept from pods for the kubelet or by an annotation; `cpu_ratio`: CPU normalization, 1 = none
+    - `system_used`: usage outside of pods and host applications; UNKNOWN if not known, IMPLAUSIBLE if not credible
+    - `host_batch`, `host_mid`: usage of host applications with a class above batch; with a class above mid
+    - `node_used`: usage of the whole node, UNKNOWN if not reported; `measured_seconds`: Unix time of the report
+    - `hp_used`, `hp_request`, `hp_max`: sums over HP (high-priority) pods of usage, of requests, of the larger of both
+    - `prod_request`, `prod_used`: the sums over prod pods and pods without a class
+    - `prod_reclaimable`: the part of prod's requests that the forecast expects to stay unused
+    - `announced`: requests of prod pods and reservations that came after the forecast's history, less those that left
+    - `prod_peak`, `system_peak`: 24-hour peak forecast of `prod_used`; of all usage outside of pods; NaN = none
+    - `mid_peak`: the highest usage of HP pods that are not prod; `origins`: number of back-tested days
+    - `violation`: share of back-tested decisions whose `prod_peak` was exceeded, NaN = not measured
+    - `third_batch`, `third_mid`: amounts that other schedulers took
     """
 
     nodes: tuple[str, ...]

@@ -312,9 +312,9 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """Return the terms for high-priority pods, and for each node the index into NOTES that explains the choice.
 
-    On each node exactly one term counts: that of its policy, or the forecast peak, to which `announced` is added if it
-    is above 0. Under `forecast` the larger of peak + announced and of present usage counts: an unproven forecast can
-    only lower what is lent, and a proven one is ignored once usage exceeds it.
+    On each node the term of its policy counts. Under the policy `forecast`, the forecast peak and `announced` (if above
+    0) count instead if together they reach present usage. So an unproven forecast can only lower what is lent, and a
+    proven one is ignored once usage exceeds it.
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     alone, has_forecast = peak_alone_mask(columns, parameters), by_forecast & np.isfinite(columns.prod_peak)

@@ -65,8 +65,8 @@ class Lender:
 class PastUse:
     """Usage of n nodes at H past moments, arrays of shape (n, H), in the resource's unit.
 
-    `pods` has the sums of `pods.demand_terms` by name; `node_used` is the whole node's newest sample up to the moment,
-    and `age_seconds` the age of that sample; NaN = no sample.
+    `pods` has the sums over each node's pods by name, such as `hp_used` (`pods.demand_terms`); `node_used` is the whole
+    node's newest sample up to the moment, and `age_seconds` the age of that sample; NaN = no sample.
     """
 
     pods: Mapping[str, Floats]
@@ -103,8 +103,8 @@ class PastAmounts:
 def past(lender: Lender, use: PastUse) -> PastAmounts:
     """Return the amounts that batch and mid pods could have used at past moments.
 
-    An amount is NaN if the node's report of that moment would have been too old, and if it depends on a forecast: for
-    batch under a forecast policy on nodes with a forecast, for mid wherever the unused part of prod's requests matters.
+    An amount is NaN if the node's report was too old then, or if the amount depends on a forecast: a batch amount under
+    a forecast policy on nodes with a forecast, a mid amount if the unused part of prod's requests changes it.
     """
     moments = use.node_used.shape[1]
     amounts = {band: np.full(use.node_used.shape, np.nan) for band in Band}
@@ -137,10 +137,10 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
 def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
     """Return by band the amounts that pods can use at T moments of the next 24 hours: shape (nodes, T).
 
-    `prod_path`, of the same shape, is the forecast usage of prod pods in the resource's unit, NaN = not known. Mid
-    pods, the system, batch pods, requests and the 24-hour peak count as they do now. If the policy takes the larger of
-    usage and request of each pod, that sum is raised to at least the usage of all pods. An amount is NaN if the path is
-    unknown and matters, or if the present amount is unknown.
+    `prod_path`, of the same shape, is the forecast usage of prod pods in the resource's unit, NaN = not known. All
+    other usage, requests and the 24-hour peak are those of now. `hp_max` (sum over pods of the larger of usage and
+    request) is too, but at least the usage of high-priority pods at the moment. An amount is NaN if the present one is
+    unknown, or if it depends on an unknown value of the path.
     """
     moments = prod_path.shape[1]
     amounts = {band: np.full(prod_path.shape, np.nan) for band in Band}

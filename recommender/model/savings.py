@@ -93,7 +93,7 @@ class PlannedSavings:
 
 
 def request_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """Return by how much the proposal changes the request that the scheduler counts for one pod; None if there is none.
+    """Return by how much the proposal changes the request that the scheduler counts for one pod; None if it has none.
 
     The amount is in the resource's unit. The changes of a workload's containers add up to the change of their pod once
     all of them are applied.

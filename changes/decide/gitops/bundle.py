@@ -131,7 +131,7 @@ def summary(files: Mapping[str, str]) -> dict[str, int]:
 def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = BundleForm.KUSTOMIZE) -> list[FieldMove]:
     """Return one workload's field changes in the files of a form, and the change of the autoscaler's target.
 
-    For server-side apply, removals of fields are left out, because it removes no field of another manager.
+    For the form of server-side apply, which removes no field of another manager, removals of fields are left out.
     """
     applied = form is BundleForm.SSA
     written = [r for r in recommendations if not (applied_refusal(r) if applied else file_refusal(r))]

@@ -174,10 +174,10 @@ class SloConfig:
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
-        """Return a key's values that follow from the reclaim policies in colocation-config, entry number `colocation`.
+        """Return the node agents' thresholds that a node's reclaim policies need; empty for any `key` but THRESHOLDS.
 
-        They override built-in values. The thresholds of each resource that is lent by forecast are AMPLE_PERCENT; the
-        result is empty under Koordinator's policies and if nothing is lent.
+        Each resource lent by forecast gets AMPLE_PERCENT, since at the built-in threshold node agents would take lent
+        amounts back. `colocation` is the index of the node's entry of colocation-config, None for none.
         """
         policies = self.values(SloKey.COLOCATION, colocation) if key is SloKey.THRESHOLDS else {}
         if policies.get("enable") is not True:

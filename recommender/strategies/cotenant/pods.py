@@ -103,9 +103,10 @@ def throttled_rows(evidence: Evidence) -> Integers:
 def demand_of(
     evidence: Evidence, rows: Integers, beside: Integers, groups: Integers, width: int = 1, lead: int = 0
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
-    """Pack CPU usage series into lanes (rows of a matrix); return them with demand and throttled CPU, (lanes, slots).
+    """Return lanes (rows that hold several series) of the CPU usage in `rows`, and its demand and throttled CPU there.
 
-    Demand is usage + throttled time; unknown throttled time, and that in slots without a sample of usage, counts as 0.
+    Demand, (lanes, slots), is usage + throttled time (0 if unknown). `beside` has the row of throttled time of each
+    usage row, -1 = none; `groups` is each series' group, `width` and `lead` are those of `Lanes.of`.
     """
     used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)
