@@ -75,9 +75,9 @@ def forecast_and_learn(
 ) -> tuple[Forecasts[RefT], Learned]:
     """Return the forecasts of `forecast`, and what was learned from back-tests, for later forecasts.
 
-    `learned` is from an earlier forecast of these series with these settings and members; it is used, and returned, for
-    `relearn_hours`. Without it, or later, the history is learned again. `ceiling` (n,) is the most that a series can
-    use: no peak exceeds both it and the highest usage seen. NaN or None: not known.
+    `learned` is from an earlier forecast of these series with these settings and members. For `relearn_hours` it is
+    used and returned; later, or without it, the history is learned again. `ceiling` (n,) is the most that a series can
+    use, NaN or None = not known: peaks are limited to it, or to the highest usage seen if that is higher.
     """
     members = plugins.members(tuple(settings.plugins))
     return _forecast(usage, portraits, settings, members, learned, allocatable, ceiling)

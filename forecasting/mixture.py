@@ -25,7 +25,7 @@ _SERIES_PER_BLOCK: Final = 32
 
 
 def mixture(forecasts: Array, weights: Floats) -> Array:
-    """Return quantiles (n, H, L) of the mixture of M forecasts (M, n, H, L) by weights (M, n) that are not all 0."""
+    """Return the mixture (n, H slots, L levels) of M forecasts (M, n, H, L), by weights (M, n) that are not all 0."""
     order = np.argsort(-weights, axis=0, kind="stable")[:MOST]
     heaviest = np.take_along_axis(weights, order, axis=0).T.astype(np.float32)
     blocks = [slice(i, i + _SERIES_PER_BLOCK) for i in range(0, weights.shape[1], _SERIES_PER_BLOCK)]

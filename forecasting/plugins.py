@@ -91,7 +91,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
 
 
 def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[Forecaster, ...]:
-    """Return the members and a caller's own models, each of these in a `Guarded`, as plug-ins are.
+    """Return the members and a caller's own models, these in a `Guarded` each, which keeps the `Forecaster` contract.
 
     Raises UsageError for an object that is not a model, and for a name in use.
     """

@@ -110,7 +110,7 @@ def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -
 
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Return scores (M, n): the weighted mean over K tests of (M, K, n; NaN = none), drawn to that of all series."""
+    """Return scores (M, n): weighted means over tests of `log_ratio` (M, K, n), NaN = none, drawn to that of all."""
     weights = ORIGIN_DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
     mass = weights.sum(axis=1)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
@@ -134,7 +134,7 @@ def blend(score: Floats, sharpness: float) -> Floats:
 
 
 def combine(forecasts: Array, weights: Floats) -> Array:
-    """Return the mean (n, H, L) of the members' quantiles (M, n, H, L), weighted by `weights` (M, n).
+    """Return the mean (n, H, L) of the members' quantiles (M, n, H, L), by weights (M, n) that sum to 1 over members.
 
     Series with weight 0 are skipped, so that a member's NaN does not spread if it does not count.
     """

@@ -49,7 +49,7 @@ _VALLEY_TO = 0.25  # a valley window is where the path is below valley + this x 
 
 
 def swing(path: Floats) -> npt.NDArray[np.float64]:
-    """Return p95 - p5 along the last axis without gaps, in the unit of the path; NaN if nothing is known."""
+    """Return p95 - p5 along the last axis, ignoring gaps, in the unit of the path; NaN if nothing is known."""
     low, high = np.moveaxis(row_quantiles(path, np.array([0.05, 0.95])).astype(np.float64), -1, 0)
     return np.asarray(high - low)
 
@@ -96,7 +96,7 @@ def peak_expected(
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
-    """Return an array (n, days + 1): the weighted mean vote of the days before each day, and of all days; or 0.
+    """Return an array (n, days + 1): the weighted mean vote of the days before each day, and of all days; 0 if none.
 
     `votes` (0..1, how clearly a day had a peak) and `counts` (which days count) are (n, days), oldest first.
     """
@@ -137,7 +137,7 @@ def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[n
 def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tuple[tuple[Window, ...], ...]:
     """Return each series' peak window and valleys of the day ahead, by time; none if no peak is expected.
 
-    `median` (n, grid.size) is in the resource's unit, as windows keep its mean; `timing` is the curve of `peak_timing`.
+    `median` (n, grid.size) is in the resource's unit, because windows store its mean; `timing` is from `peak_timing`.
     """
     starts = busiest(timing, grid.step_seconds)
     chosen = np.flatnonzero(expected & np.isfinite(median).all(axis=1))

@@ -23,10 +23,10 @@ MEDIAN: Final = LEVELS.index(0.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContenderForecast:
-    """A forecast of n series: quantiles (n, H, L), and whether, when and how high the day's peak is expected.
+    """A forecast of n series for H slots at L levels, and whether, when and how high the day's peak is expected.
 
-    `shape` (n, H): the path whose highest run is the peak window; `claims` (n,): whether a peak is expected at all;
-    `peak` (n, L): quantiles of the highest value, NaN if the forecaster does not forecast it.
+    `quantiles` (n, H, L); `shape` (n, H): the path whose highest run is the peak window; `claims` (n,): whether a peak
+    is expected at all; `peak` (n, L): quantiles of the highest value, NaN if the forecaster does not forecast it.
     """
 
     quantiles: Array

@@ -83,7 +83,7 @@ class BacktestTrial:
 
 
 def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tuple[int, ...]:
-    """Return the times of the forecasts in Unix seconds: after the first whole day, up to the last whole horizon.
+    """Return the Unix times of the forecasts: after the first `plan.history_days`, up to the last whole horizon.
 
     With `most`, at most that many are returned, spread evenly so that every time of day occurs: every second one of
     6-hourly times would cover only two times of day.

@@ -175,10 +175,10 @@ def winkler(ledger: BacktestScores, contender: str, mask: Flags | None = None) -
 class PeakScores:
     """Scores of forecast peaks on trials that have a peak: means over series of the mean over forecast times.
 
-    height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: precision and
-    recall of the answer "no peak"; equal: share of these days that have several peaks of the same height; covered_95:
-    share of actual peaks at or below the 0.95 level of the peak head; window_*: precision and recall of all peaks of
-    these days, matched if within an hour.
+    height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; late_minutes: without
+    sign; equal: share of these days that have several peaks of the same height; window_*: precision and recall of all
+    peaks of these days, matched if within an hour. On days without a peak as well: abstain_*: precision and recall of
+    the answer "no peak"; covered_95: share of actual peaks at or below the 0.95 level of the peak head.
     """
 
     hit: Interval

@@ -43,7 +43,7 @@ def worst_day(
 
     `risk` is the share for which peaks were calibrated; the excess is a ratio to the node's limit. `starts_seconds` are
     the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,
-    NaN or None if not known. A node with 0 such seconds is not counted: its maximum comes from other samples.
+    NaN or None if not known. No mean time is returned if it is unknown or 0 for one of the nodes that exceeded them.
     """
     tested = np.isfinite(of.peaks) & np.isfinite(of.highest)
     days = int(tested.any(axis=0).sum()) // BLOCKS_PER_DAY

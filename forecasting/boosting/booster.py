@@ -42,7 +42,8 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 class BoosterInput:
     """The data of n series at a forecast's moment: history (n, T), M forecasts (M, n, H, L), their mixture (n, H, L).
 
-    `base` (n,): mean absolute change from day to day. With `stride` above 1, only every stride-th slot is included.
+    T past and H future slots, L levels; `base` (n,): mean absolute change from day to day. With `stride` above 1, the H
+    slots are every stride-th slot.
     """
 
     history: FloatMatrix

@@ -25,9 +25,10 @@ class SeasonalNaive:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        If a season of several days has no known slot or no residual, a season of one day is used.
+        With `days` above 1, a slot of that season without any known value takes the newest of its time of day, and a
+        series without residuals takes those from day to day.
         """
         season = self.days * grid.slots_per_day
         point = _last_seasons(history, season, horizon)
@@ -65,9 +66,9 @@ class RecentQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        Every slot ahead has the same L values; gaps have no weight.
+        Every slot ahead has the same quantiles; gaps have no weight.
         """
         half_life = self.half_life_hours * HOUR_SECONDS / grid.step_seconds
         tail = history[:, max(0, history.shape[1] - int(np.ceil(_HALF_LIVES_KEPT * half_life))) :]
@@ -85,10 +86,7 @@ class SlotQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
-
-        Series are processed in blocks, because each slot ahead needs (2 reach + 1) x days values of a series.
-        """
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid` from `history` (n, grid.size), NaN = gap."""
         day = grid.slots_per_day
         ahead = np.arange(horizon)[:, None, None]
         back = day * np.arange(1, self.days + 1)[None, :, None]

@@ -38,7 +38,7 @@ class ShiftedProfile:
     """Residuals and errors are ratios: a level that rose by half lifts the peak by more than the valley."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
         With `relative` it works on log(1 + history / unit), in which a ratio is a difference, and converts back; the
         unit of a series keeps the logarithm of small values from dominating.

@@ -34,10 +34,10 @@ class SimilarMoments:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
         Candidates are moments with a day before them and `horizon` slots after them in the history. With fewer than
-        `count` of them the forecast is NaN, which `conform` fills.
+        `count` of them, the forecast is the quantiles of the history (`conform`).
         """
         day, size = grid.slots_per_day, history.shape[1]
         moments = np.arange(day, size - horizon + 1)

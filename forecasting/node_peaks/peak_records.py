@@ -19,7 +19,7 @@ RECORD_DAYS: Final = 14
 
 
 def block_maxima(usage: Floats, slots_per_day: int) -> Floats:
-    """Return an array (n, blocks): the maximum of each six hours, counted back from the end; NaN if half is missing."""
+    """Return an array (n, blocks): the maximum of each six hours, counted back from the end; NaN if < half is known."""
     size = slots_per_day // BLOCKS_PER_DAY
     blocks = usage.shape[1] // size
     cut = usage[:, usage.shape[1] - blocks * size :].reshape(len(usage), blocks, size)

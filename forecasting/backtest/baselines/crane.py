@@ -32,10 +32,10 @@ class CraneDsp:
     name: str = "B10 crane dsp (fft + max)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid` from `history` (n, grid.size); see `Forecaster`.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        Only whole days are used, from the newest back; with fewer than two the forecast is NaN, which `conform` fills.
-        All levels have the same path: that of the estimator with the smaller loss on the last day.
+        Only whole days are used, from the newest back; fewer than two give the history's own quantiles (`conform`). All
+        levels have the same path: that of the estimator with the smaller loss on the last day.
         """
         day = grid.slots_per_day
         # Gaps filled on a straight line, then clipped to the percentiles 0.1 and 99.9; NaN where nothing is known.

@@ -25,10 +25,10 @@ class StlSes:
     name: str = "B11 stl + ses (statsmodels, hourly)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid` from `history` (n, grid.size); see `Forecaster`.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        It works on hourly means (NaN = no value), and repeats each hour's forecast for its slots. Series with fewer
-        than two days of hours get NaN, which `conform` fills.
+        It works on hourly means, and repeats each hour's forecast for its slots. Series with fewer than two days of
+        known hours get quantiles of their history (`conform`).
         """
         factor = max(1, HOUR_SECONDS // grid.step_seconds)
         block = history[:, history.shape[1] % factor :].reshape(len(history), history.shape[1] // factor, factor)

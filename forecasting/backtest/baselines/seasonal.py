@@ -27,10 +27,10 @@ class GaussianSeasonalNaive:
     name: str = "B1 seasonal naive day (Gaussian residuals)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
         The variance is the mean square of differences to the day before, over slots known on both days; it is the same
-        for every slot ahead. A series without such a slot gets NaN, which `conform` fills.
+        for every slot ahead. A series without such a slot gets quantiles of its history (`conform`).
         """
         day = grid.slots_per_day
         residuals = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
@@ -48,9 +48,9 @@ class MaxPath:
     name: str = "B3 max of 7 d, flat"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        All levels have the same path; slots without any known value get NaN, which `conform` fills.
+        All levels have the same path; slots without any known value get quantiles of the history (`conform`).
         """
         day = grid.slots_per_day
         block = by_day(history, day)[:, -self.days :]

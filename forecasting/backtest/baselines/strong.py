@@ -47,7 +47,7 @@ class StrongSelection:
     pool: Sequence[Forecaster] = POOL
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
         They are the mean of two members' forecasts, chosen for each series by `scores` over the last ORIGINS days.
         """
