@@ -45,7 +45,7 @@ class NodesPast:
     - `capacity`, (n,), of the nodes; `reserved`, (n,): the part of it that is not offered to pods
     - `prod`, (n, T): usage of prod pods and pods without a class; `high`, (n, T): of all pods whose usage is never lent
     - `system`, (n, T): usage outside of pods; `older`, (n, blocks): prod maxima in the six-hour blocks before the grid
-    - `cold`, (n, D), at the D decisions of `trial`: requests of running prod pods without a past
+    - `cold`, (n, D): requests of running prod pods too new to have a past, at each of D six-hourly decisions
     - `demand`, (n, D): sum of max(usage, request) of the pods in `high`; None if requests are not known
     """
 
@@ -163,7 +163,7 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return by risk (percent) the formulas' columns that come from forecasts; `present_columns` returns the others.
+    """Return by risk (percent) the inputs of the reclaim formulas that are forecasts, by name of a formula's term.
 
     Each decision (a time slot of `slots`) is forecast only from the time slots before it. `progress` advances once per
     decision.

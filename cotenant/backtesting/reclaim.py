@@ -41,8 +41,8 @@ _RESAMPLED: Final = 500
 class ReclaimTrial:
     """Past usage of n nodes on which reclaim decisions are tested: `totals`, (n, time slots), NaN = gap.
 
-    Usage above a node's `limits`, (n,), is cut off. Decisions are made every six hours, the first of them after
-    `record_days` days of `totals`.
+    The caller has cut off usage above a node's `limits`, (n,). Decisions are made every six hours, the first of them
+    after `record_days` days of `totals`.
     """
 
     totals: Floats
@@ -66,7 +66,12 @@ class ReclaimTrial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """Test results of n nodes: sums over each node's decisions, (n,), from which scores of any nodes are computed."""
+    """Test results of n nodes, (n,) each: sums over a node's decisions, from which scores of any nodes are computed.
+
+    Numbers of `decisions`, and of those `violated` because usage exceeded the predicted peak; `severity`: this excess /
+    actual peak; `saved`: capacity lent; `could`: what an oracle would have lent; numbers of usage `samples`, and of
+    those `above` the predicted peak of their time; `evicted_hours`: usage above it x hours.
+    """
 
     decisions: Floats
     violated: Floats
@@ -110,7 +115,7 @@ class Tally:
 def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
     """Return the test results of predicted peaks (n, decisions), without decisions whose next day is mostly missing.
 
-    `came` is `highest_after(trial)` if the caller has computed it; usage is then not compared sample by sample.
+    `came` is the result of `highest_after` if the caller has it; `samples`, `above` and `evicted_hours` are then 0.
     """
     by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)
@@ -247,7 +252,7 @@ def _difference(
 
 
 def highest_after(trial: ReclaimTrial) -> Floats:
-    """Return the highest usage of the day after each decision, (n, decisions); NaN if half of that day is missing."""
+    """Return the highest usage of the day after each decision, (n, decisions); NaN if over half of it is missing."""
     blocks, ends = trial.blocks, trial.decisions
     days = np.stack([blocks[:, end : end + BLOCKS_PER_DAY] for end in ends.tolist()], axis=1)
     measured = np.isfinite(days).sum(axis=2)

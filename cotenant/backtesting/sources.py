@@ -67,7 +67,7 @@ class TraceSeries:
         return len(self.trace.shards())
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the shards as `Series.shards` describes."""
+        """Yield the trace's series with their limits, shard by shard."""
         for names in self.trace.shards():
             values = self.trace.read(names, self.column)
             if self.limit_column:
@@ -106,7 +106,7 @@ class StoredSeries:
         return 1
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the shards as `Series.shards` describes."""
+        """Yield the only shard: the usage of all workloads, with their requests as limits."""
         inventory = self.store.read_inventory()
         if inventory is None:
             raise NoData(f"no inventory of cluster {self.store.cluster} is stored at {self.store.url}")

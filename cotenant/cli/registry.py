@@ -333,8 +333,8 @@ A command asks `session.service(Type)`. Both are text, so that nothing is import
 def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
     """Return the command that the unknown `word` most likely means, such as "get nodes"; "" if none is likely.
 
-    A known first word is mapped together with `rest`, the other arguments; names of commands and subcommands are
-    matched by similar spelling.
+    A word of another tool, such as `top` or `undo`, is translated, with `rest` (the arguments after it) if they fit.
+    Any other word is compared by spelling with the names of commands and subcommands.
     """
     if word == "top" and rest and (table := SHORT_NAMES.get(rest[0], rest[0])) in {entry.name for entry in GET}:
         return f"get {table}"

@@ -35,7 +35,7 @@ class Accounts:
         self._ended_at[jobs] = step
 
     def step(self, step: int, needed: Floats, batch: Floats, amounts: dict[str, Floats], evicted: int) -> None:
-        """Enter one step: usage of services and of batch, (2, n) for CPU and memory, and amounts of nodes by column."""
+        """Enter a step: usage of services (`needed`) and batch, (2, n): CPU, memory; nodes' `amounts`; evicted pods."""
         columns = self._columns
         for name, values in amounts.items():
             columns[name][step] = values.sum()

@@ -44,10 +44,7 @@ def nodes_short_of_memory(capacity: Floats, used: Floats, policy: Thresholds) ->
 def jobs_to_evict(
     capacity_bytes: float, used_bytes: float, pods: Sequence[tuple[int, float]], policy: Thresholds
 ) -> list[int]:
-    """Return the jobs whose batch pods the agent of one node evicts now.
-
-    `pods` has (job, bytes in use) of each batch pod on the node.
-    """
+    """Return the jobs whose batch pods a node's agent evicts now; `pods` has (job, bytes in use) of each there."""
     node = contract.NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
     readings = []
     for job, in_use in pods:

@@ -47,7 +47,7 @@ def forecast_peaks(
 ) -> Forecasts:
     """Return calibrated peaks of the nodes for each risk, at all decisions from the first evaluated step on.
 
-    `risks_percent` are those of CPU, the keys of the result; the risk of memory is lower, as in an installation.
+    `risks_percent` are risks of CPU, and the result's keys; those of memory are in the settings' proportion to them.
     """
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
     share = settings.memory_risk_percent / settings.risk_percent
@@ -74,7 +74,7 @@ class ByFormula:
     def offered(self, resource: Resource, slots: Slots) -> Floats:
         """Return what the formula lends, from usage of the step before each slot, (n, slots), in the resource's unit.
 
-        While the manager is down, the amount that it last wrote is kept.
+        While the manager is down, the amount that it last wrote is kept; while Prometheus is away, the last forecast.
         """
         effect, past = self.world.effect, self.world.past[resource]
         slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
@@ -121,7 +121,7 @@ class ByOracle:
 
 
 def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> TriedLender:
-    """Return the lender for one way of sharing; `knob` is its parameter, as in SharingOutcome."""
+    """Return the lender for one way of sharing; `knob` is its parameter: a risk in %, a lent share or a reclaim %."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
         own = install_of(FORECAST).strategy

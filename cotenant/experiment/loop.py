@@ -223,7 +223,7 @@ class Experiment:
     def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
         """Run one way of sharing at one value of its parameter; `progress` advances once per simulated hour.
 
-        `settings` are those of node agents and extender; None takes those of an installation.
+        `settings` are those of node agents and extender; None means the result of `thresholds_of`.
         """
         world = self.world
         jobs = jobs_of(world)

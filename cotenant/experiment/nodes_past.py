@@ -100,7 +100,7 @@ def _demand(history: History, resource: Resource, moments: Sequence[float]) -> F
 def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[History, dict[Resource, NodesPast]]:
     """Return the stored history without implausible samples, and its nodes' past usage; raise NoData if none is stored.
 
-    Days before the analysed window count if an analysis stored their maxima.
+    The past begins before the analysed window if an analysis has stored the maxima of earlier days.
     """
     progress.stage("Read history", 1)
     history = stored_history.load_plausible(store, settings)

@@ -47,7 +47,7 @@ class World:
         return range(self.first_slot, self.past[Resource.CPU].grid.size)
 
     def need(self, resource: Resource) -> Floats:
-        """Return what nodes need for everything but batch in every slot, (n, slots), at most their capacity."""
+        """Return the usage of each node by everything but batch in every slot, (n, slots), at most its capacity."""
         past = self.past[resource]
         needed: Floats = np.minimum(past.high + past.system, past.capacity[:, None])
         return needed

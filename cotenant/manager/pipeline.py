@@ -37,7 +37,7 @@ class PipelineFailed(CotenantError):
 class Pipeline:
     """A thread that runs the pipeline in one child process at a time; `results` is thread-safe.
 
-    Results are dropped when another replica becomes leader, because its results are based on newer history.
+    Results are dropped when another replica becomes leader, because that replica's are based on newer history.
     """
 
     def __init__(

@@ -132,7 +132,7 @@ class PodSums:
     """Sums over the pods of one resource: totals by node, and the present usage of each pod.
 
     `present` is by (namespace, pod). `peaks`, (nodes,), is Koordinator's sum of the peaks of running prod pods on each
-    node. `hours` has the terms of `pod_hours` at the end of each hour, by name, (nodes, hours).
+    node. `hours` has what pods used and requested at the end of each hour, (nodes, hours), by name of a formula's term.
     """
 
     totals: PodTotals
@@ -206,7 +206,7 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """Arrays of statistics, which the table of workloads lacks, of n workloads: all that are known or have stored use.
+    """Statistics that the table of workloads lacks, of all n workloads that are known or have stored usage.
 
     `mean` and `p95`, (n,), are of the summed usage in the resource's unit, `variation`, (n,), is its standard deviation
     / mean; NaN without usage. `medians`, (n, grid.size), are the workloads' forecast medians at the slots of `grid`.

@@ -40,13 +40,13 @@ _GONE_DAYS: Final = 14
 
 
 def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
-    """Return stored containers of equal settings that may be siblings of the inventory's, by `sibling.family`."""
+    """Return the stored containers that may be siblings of the inventory's, by family; none if settings differ."""
     containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
     return siblings.related_families(_read(store, settings), containers)
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], inventory: Inventory) -> None:
-    """Store what each container needs, for similar ones in the next analysis; nothing if the strategy ignores that."""
+    """Store what each container needs, for its siblings in the next analysis; nothing if the strategy uses none."""
     if not _gives_priors(settings):
         return
     ended = gone_workloads(inventory)

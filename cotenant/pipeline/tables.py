@@ -344,9 +344,9 @@ def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> Histo
 def quantiles_while_running(
     analysis: WorkloadAnalysis, resource: Resource, histograms: HistogramBatch, fractions: Sequence[float]
 ) -> Floats:
-    """Return quantiles of `usage_while_running`, (n, len(fractions)), at most the workload's highest sample.
+    """Return quantiles of workloads' usage while they ran, (n, len(fractions)), at most each workload's highest sample.
 
-    A histogram returns the upper edge of a bucket, which may lie above all samples in it.
+    `histograms` are those of `usage_while_running`; their upper bucket edges, the quantiles, may lie above all samples.
     """
     highest = analysis.portraits[resource].maximum
     return np.fmin(histograms.percentiles(fractions, highest), highest[:, None])

@@ -27,7 +27,7 @@ from cotenant.pipeline.tables import subject
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayHours:
-    """The hourly forecast of the next 24 hours of some series: in `paths` each has (hours, len(LEVELS)) in its unit.
+    """The hourly forecast of the next 24 hours of some series: `paths` has by series (hours, len(LEVELS)) in its unit.
 
     An hour is the mean of its half hours for CPU, their maximum for memory. The first hour starts at `start_seconds`.
     """
@@ -59,7 +59,7 @@ def analyse_weeks(
 ) -> tuple[WeekAnalysis, ...]:
     """Return week forecasts of the cluster's resources, and of the CPU of the workloads with the highest usage.
 
-    `days` has the forecast of the next 24 hours of the same series, by resource.
+    `days` has by resource the forecast of these series' next 24 hours, which replaces the week's values in these hours.
     """
     series: list[tuple[Resource, Usage[Any]]] = [*clusters.items()]
     series.append((Resource.CPU, largest(workloads, settings.week_workloads)))

@@ -44,14 +44,14 @@ class Shard:
 class BacktestScores:
     """The scores of C forecasters (contenders) on n series at K times (origins); NaN if a series did not take part.
 
-    - of_trial, (n, K): slots; scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the history); age_days; real
-      (the day has a peak); equal (several peaks of one height); windows (number of peaks above half height).
+    - of_trial, (n, K): slots (number of actual values); scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the
+      history); age_days; real (has a peak); equal (has another as high); windows (number of peaks above half height).
     - of_contender, (C, n, K): loss (mean pinball over SCORED_LEVELS and slots); error (mean |actual - median|); winkler
-      (80 % interval); hit, iou, capture, late_minutes; claims; height ((forecast - actual) / actual 24-hour peak);
-      windows_said and windows_matched (within an hour of an actual one); peak_held_50 and _95 (actual 24-hour peak at
-      or below that level of the peak head).
-    - covered: (C, n, K, L), slots at or below each level; level_loss: (C, L), sums over all slots; hourly: (C, 24, L),
-      slots at or below each level by UTC hour, of hourly_slots (24,); acf_24h, mean, limits: (n,).
+      (of the 80 % interval); hit, iou, capture, late_minutes (of WindowScores); claims (forecasts a peak); height
+      ((forecast - actual) / actual 24-hour peak); windows_said (number of forecast peaks), windows_matched (of actual
+      ones within an hour of them); peak_held_50, _95 (the actual 24-hour peak is at or below its forecast p50, p95).
+    - covered, (C, n, K, L): number of slots at or below each of L quantiles; level_loss, (C, L): pinball sums; hourly,
+      (C, 24, L): covered slots by UTC hour, out of hourly_slots, (24,); acf_24h, mean, limits, (n,): of the series.
     """
 
     plan: BacktestPlan

@@ -65,7 +65,7 @@ class FailOn:
 class FindingsFormat(StrEnum):
     """The output format of findings; `patch` and `kustomize` write them as changes of pod templates.
 
-    Only findings that propose a smaller share of a GPU can be written so.
+    These two formats can only write findings that propose a smaller share of a GPU.
     """
 
     TABLE = "table"

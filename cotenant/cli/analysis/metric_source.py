@@ -44,9 +44,9 @@ class ScanTarget:
 
 
 def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: bool = True) -> ScanTarget:
-    """Return the metric source of the settings, else of the kubeconfig's cluster; raise UsageError if neither exists.
+    """Return the Prometheus of the settings, else one of the kubeconfig's cluster; raise UsageError without either.
 
-    `reaches_cluster` is True if the kubeconfig is known to be of this cluster; otherwise its API is not queried.
+    `reaches_cluster` is True if the kubeconfig is known to be of `cluster`; otherwise the API server is not queried.
     """
     from cotenant.profiler.prometheus import PrometheusSource
 

@@ -59,7 +59,7 @@ class Worst:
 class Summary:
     """The figures of a scan's results that are sent to a chat.
 
-    `now` and `all_steps` are savings in all pods' requests by the chosen recommendations' next step, and by all steps.
+    `now` has the savings in requests, over all pods, by the recommendations' next step, `all_steps` those by all steps.
     """
 
     cluster: str
@@ -129,7 +129,7 @@ def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
 
 
 def address(option: str | None, settings: NotifySettings) -> str:
-    """Return the receiver's URL from the option (a URL or a file) or the settings' file; "" without both.
+    """Return the receiver's URL from the option (a URL or a file), else from the settings' file; "" without both.
 
     A UsageError names the file, never its secret content.
     """

@@ -66,9 +66,9 @@ def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster
 
 
 def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_cluster: bool) -> ScanTarget | None:
-    """Return the cluster's Prometheus while the recorded history is shorter than the window; else None.
+    """Return the cluster's Prometheus, for older data, if the recorded history does not fill the window; else None.
 
-    Prometheus has older data. It is only searched for if the kubeconfig is known to be of this cluster.
+    It is only searched for if the kubeconfig is known to be of this cluster; None also if it is not found.
     """
     window_seconds = settings.profiler.window_days * DAY_SECONDS
     if recorded.now_seconds - recorded.status.begun_seconds >= window_seconds:

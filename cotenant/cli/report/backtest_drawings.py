@@ -67,7 +67,7 @@ def lines(
     ideal: Points = (),
     spread: Mapping[str, Sequence[Spread]] | None = None,
 ) -> str:
-    """Return a chart with one line per name, or a dot for a single point; `spread` are vertical intervals at points."""
+    """Return an SVG chart and its legend: a line or dot per name, dashed line `ideal`, vertical intervals `spread`."""
     finite = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
     if not any(finite.values()) and not ideal:
         return '<p class="dim">No values to draw.</p>'

@@ -51,11 +51,11 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
 
 
 def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
-    """Read the components that run in the cluster, and its plans, or why they are not known.
+    """Return the components that run in the cluster, and its plans, or why they are not known.
 
-    Unless the settings or an option name the context, the kubeconfig's cluster has to be the cluster of the results,
-    because components of another one would mislead. Raises ClusterError if an option names a kubeconfig or context that
-    does not exist.
+    They are not known if the kubeconfig is of another cluster than the results, unless the settings or an option name
+    the context: components of another cluster would mislead. Raises ClusterError if an option names a kubeconfig or
+    context that does not exist.
     """
     from cotenant.base.kube import connect
     from cotenant.base.kube.auth import IN_CLUSTER

@@ -46,8 +46,9 @@ def prod_node_peaks(
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """Return by resource the expected peaks of each node's prod usage, at the one risk of the settings.
 
-    `pods` is the result of `running_peaks` for all pods; `maxima` are used for the time before the totals. If a part of
-    the history could not be read, the number of tested days is 0, so that no amount is computed from a peak alone.
+    `pods`, (nodes,), is the sum of the peaks of running prod pods; `maxima` are of the time before the totals. If a
+    part of the history could not be read, the number of tested days is 0, so that no amount is computed from a peak
+    alone.
     """
     peaks = {}
     for resource, total in totals.items():
@@ -88,8 +89,7 @@ def unusually_cold(
 ) -> dict[str, float]:
     """Return by node the requests of cold (new) pods beyond their mean over the last 14 days at most.
 
-    That mean is already in the totals from which the peak is calibrated. With less than a day of history it counts as
-    0.
+    The totals from which the peak is calibrated contain that mean; with less than a day of history it counts as 0.
     """
     pods = _Pods.of(inventory, resource)
     more = pods.cold(now_seconds) - pods.usually_cold(now_seconds, since_seconds)

@@ -69,9 +69,9 @@ def partial_sums(
 ) -> PartialPodSums:
     """Return the sums over the series of some pods; all containers of a pod must be among them.
 
-    `inventory` has at least these pods, and all nodes. `peaks` is a function that returns the peaks of the nodes (see
-    PartialPodSums) from the nodes' members and the totals of their prod pods. `pods` are those whose hourly sums are
-    computed: the caller names each pod in one part only, and `usage` has its series.
+    `inventory` has at least these pods, and all nodes. `peaks` returns the sum of the peaks of pods on each node,
+    (nodes,), from the node of each series and the totals of prod pods. `pods` are those whose hourly sums are computed:
+    the caller names each pod in one part only, and `usage` has its series.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     # The group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known.

@@ -24,7 +24,7 @@ SERIES_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesTask:
-    """A group of series of one resource to forecast; `allocatable` and `ceiling` are as in `forecasting.engine`."""
+    """A group of series of one resource to forecast; `ceiling` is the most that each can use, (n,), in its unit."""
 
     group: str
     usage: Usage[Any] = field(repr=False)
@@ -40,7 +40,7 @@ class SeriesTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupForecast:
-    """Forecasts of a group of series, by a fit to usage up to `since_seconds`; `news` is that fit if it is new."""
+    """Forecasts of a group of series, fitted to usage up to `since_seconds`; `news`: the fit, None if it was stored."""
 
     group: str
     forecasts: Forecasts[Any]
@@ -49,7 +49,7 @@ class GroupForecast:
 
 
 def group_name(kind: str, usage: Usage[Any], number: int | None = None) -> str:
-    """Return the name of a group of series, under which what its forecasts learned is stored."""
+    """Return the name of a group of series; what its forecasts learn is stored under this name."""
     assert usage.resource is not None
     return f"{kind}-{usage.resource.value}" + ("" if number is None else f"-{number:05d}")
 

@@ -86,7 +86,7 @@ class ShardResult(WorkloadResults):
 
     `tables` has rows of workloads, their recommendations and forecasts, and portraits of each namespace; `totals` sums
     over the workloads. `largest` are workloads that may be among the cluster's largest, `largest_ahead` is their
-    forecast of the next day, `candidates` may get a proposed plan. `since_seconds` is as in GroupForecast.
+    forecast of the next day, `candidates` may get a proposed plan. Forecasts are fitted to usage up to `since_seconds`.
     """
 
     tables: tuple[Table | PackedTable, ...]

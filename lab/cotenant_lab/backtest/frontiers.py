@@ -27,7 +27,7 @@ KNOWN_SHARE: Final = 0.9
 
 
 def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0) -> Frontier:
-    """Return curves of nodes of `pods` drawn series each; raise NoData with too few series or days, or no limits."""
+    """Return curves of nodes made of `pods` random series each; raise NoData if series, days or limits are too few."""
     # Draw the series that make up each of NODES synthetic nodes: rows of the shard, (NODES, pods). Only series that
     # are known throughout and have a limit are drawn. NoData where there are too few, or too few days.
     complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE

@@ -78,7 +78,7 @@ class BorgDefault:
 
 @dataclass(frozen=True, slots=True)
 class MaxOfDays:
-    """Predictor B3: the highest total of the last days x a factor; its variant per slot has the same peak."""
+    """Predictor B3: the highest node total of the last days x a factor."""
 
     days: int = 7
     factor: float = 1.0
@@ -113,9 +113,10 @@ class VpaLike:
 class KoordinatorMin:
     """Predictor B5, Koordinator's: the larger of two peaks + 10 %: the sum of the pods' peaks, and the total's peak.
 
-    Percentile of histograms with a half-life of 12 h (CPU; memory: p98 and 24 h); a pod younger than `cold_days` counts
-    with its limit. `first_bucket` (in the unit of usage; 25 millicores or 5 MiB in Koordinator) rounds percentiles up
-    to the end of their bucket as its histograms do, buckets growing by 5 %; 0 takes exact percentiles.
+    A peak is a percentile of a histogram, for CPU p95 with a half-life of 12 h (for memory p98 and 24 h). A pod younger
+    than `cold_days` counts with its limit. Percentiles are rounded up to the ends of buckets: the first ends at
+    `first_bucket` (25 millicores or 5 MiB in Koordinator), each is 5 % larger than the one before. 0 means exact
+    percentiles.
     """
 
     percentile: float = 0.95

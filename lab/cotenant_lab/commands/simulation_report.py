@@ -42,9 +42,9 @@ Setting = tuple[Sharing, float]
 
 @dataclass(frozen=True, slots=True)
 class SimulationContents:
-    """The contents of the page.
+    """The contents of the HTML report of a simulation.
 
-    `outcomes` are of every way of sharing, setting and seed; `command` is the command line that made the page.
+    `outcomes` are of every way of sharing, setting and seed; `command` is the command line that made the report.
     """
 
     outcomes: Sequence[SharingOutcome]

@@ -41,7 +41,7 @@ class SeedInterval:
 
 
 def batch_at(outcomes: Sequence[SharingOutcome], violation: float = VIOLATION) -> float:
-    """Return one way's batch core-hours at a violation, interpolated between its settings; NaN if none is that safe.
+    """Return the batch core-hours of a way of sharing at a violation ratio; NaN if none of its settings is that safe.
 
     It is the most of any setting with at most this violation, plus a linear share of what the next setting adds. Above
     the highest violation of any setting it is the most of any setting.
@@ -65,7 +65,7 @@ def of(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutc
 
 
 def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
-    """Return one way's outcomes of all seeds at an installation's setting, or at its first one if that was not run."""
+    """Return the outcomes, of all seeds, of a way of sharing at an installation's setting, else at the first run."""
     ours = of(outcomes, sharing)
     knobs = {outcome.knob for outcome in ours}
     knob = INSTALLED[sharing] if INSTALLED[sharing] in knobs else next(iter(o.knob for o in ours), 0.0)

@@ -25,7 +25,7 @@ PRESENT_SHARE: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The columns of a trace's table by resource: `usage` and `request`, of which each series' median counts.
+    """The columns of a trace's table by resource: `usage`, and `request`, of which the median of each series is used.
 
     `percent`: resources whose usage is in percent of the request; `unit`: factor from the column's unit to the
     resource's; `fixed`: requests that no column has.

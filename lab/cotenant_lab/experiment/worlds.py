@@ -50,7 +50,7 @@ class PodSeries:
 
 
 def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
-    """Return a world of cells of nearly equal size; `progress` advances once per cell."""
+    """Return a world made of synthetic clusters (cells) of nearly equal size; `progress` advances once per cell."""
     count = -(-scenario.nodes // CELL_NODES)
     progress.stage("Pods of the cluster", count)
     parts: list[Mapping[Resource, NodesPast]] = []
@@ -65,7 +65,7 @@ def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
 
 
 def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
-    """Return a world whose nodes have pods / nodes series each, drawn by seed; raise NoData for a short trace."""
+    """Return a world with the scenario's pods / nodes series on each node, drawn by seed; NoData for a short trace."""
     days = HISTORY_DAYS + scenario.days
     size = days * SLOTS_PER_DAY
     long = next(iter(series.usage.values())).shape[1]

@@ -77,7 +77,7 @@ def ended_pods(pods: Iterable[Json], now_seconds: float, evening: Evening) -> li
 
 
 def filling_pods(places: Sequence[NodeCapacity], now_seconds: float) -> list[Json]:
-    """Return one pod for each node with enough free CPU that no hand-over keeps; it requests nearly all of that CPU."""
+    """Return a pod for each node with enough free CPU and without a hand-over; it requests nearly all of that CPU."""
     holes = (place for place in places if place.only is None and place.free.get("cpu", 0) >= LEAST_MILLICORES)
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}
     pods = []

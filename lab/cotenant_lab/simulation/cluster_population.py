@@ -33,7 +33,7 @@ def fake_nodes(spec: SyntheticSpec) -> tuple[Node, ...]:
 
 
 def resident(spec: SyntheticSpec, nodes: Sequence[Node]) -> SyntheticCluster:
-    """Return a cluster of the spec on these nodes up to the end of the spec's last hour, with the generator's names."""
+    """Return the spec's synthetic cluster on these nodes until the end of its last hour, with the generator's names."""
     end = -(-spec.end_seconds // HOUR_SECONDS) * HOUR_SECONDS
     fitted = replace(
         spec, nodes=len(nodes), end_seconds=end, cpu_requested=CPU_REQUESTED, memory_requested=MEMORY_REQUESTED

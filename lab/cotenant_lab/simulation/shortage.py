@@ -38,10 +38,10 @@ STEP_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class ShortageCount:
-    """Seconds in a window in which pods were missing, how many at most, and their sum in pod-seconds.
+    """The lack of a workload's pods in a window: seconds in which any lacked, most at once, and the sum in pod-seconds.
 
-    Both runs are sampled alike: each whole minute of the window counts once, by the state at its end, however often it
-    is observed and however far the clock moves at a time.
+    Runs with and without a plan are counted alike: each whole minute of the window counts once, by the state at its
+    end, however often it is observed and however far the clock moves at a time.
     """
 
     workload: WorkloadRef
@@ -67,9 +67,9 @@ class ShortageCount:
 
 
 def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str:
-    """Return a sentence on the effect of the reservation tonight, also where it made no difference.
+    """Return a sentence that compares a workload's lack of pods tonight with its reservation and without it.
 
-    Both runs are counted by one rule. A difference of one sample counts as none.
+    A difference of one minute counts as none.
     """
     ref = with_plan.workload
     name = f"{ref.namespace}/{ref.name}"

@@ -57,7 +57,7 @@ class Curves:
     values: Mapping[Resource, Floats]
 
     def at(self, resource: Resource, rows: npt.NDArray[np.intp], times: Floats) -> Floats:
-        """Return the usage at times (Unix seconds), (len(rows), len(times)), by the same time in the grid's period."""
+        """Return the usage at times (Unix seconds), (len(rows), len(times)); the curves repeat with the grid's span."""
         slots = (times - self.grid.start_seconds) / self.grid.step_seconds % self.grid.size
         index = slots.astype(np.intp) % self.grid.size
         weight = slots - np.floor(slots)
@@ -183,7 +183,7 @@ class DemoMoment:
 def outlooks(
     pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: DemoMoment
 ) -> dict[str, ProdOutlook]:
-    """Return by node the part of prod's requests that the next day's 0.95 quantile leaves, as an agent predicts it."""
+    """Return by node the part of prod's requests beyond the p95 of its next day's usage, as an agent predicts it."""
     prod = [pod for pod in pods if with_default(pod.qos_class, pod.priority_class) is PriorityClass.PROD]
     times = moment.of_day_seconds + FIVE_MINUTES_SECONDS * np.arange(DAY_SECONDS // FIVE_MINUTES_SECONDS, dtype=float)
     pod_load = load(prod, nodes, shape, times)

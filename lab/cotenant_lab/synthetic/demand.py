@@ -27,7 +27,7 @@ CHUNK = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cpu:
-    """CPU of all seats' containers, (n, grid.size) each, in millicores; 0 while no pod runs in the seat."""
+    """CPU of the containers of all seats (pods' places), (n, grid.size), in millicores; 0 while no pod runs there."""
 
     mean: Matrix
     maximum: Matrix
@@ -36,7 +36,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The workloads of the seats, with the facts that demand needs; `load` is (workloads, grid.size)."""
+    """The workloads whose pods take the seats, with the facts that demand needs; `load` is (workloads, grid.size)."""
 
     blueprints: tuple[Blueprint, ...]
     lives: tuple[Lives, ...]

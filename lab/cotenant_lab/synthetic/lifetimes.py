@@ -32,7 +32,7 @@ class ContainerRestart:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The runs and restarts of one seat, in order; runs are slots [start, end), start < 0 before the window."""
+    """The runs of one seat (a replica's place) and its restarts; runs are slots [start, end), < 0 before the window."""
 
     runs: tuple[tuple[int, int], ...]
     restarts: tuple[ContainerRestart, ...] = ()

@@ -23,7 +23,7 @@ UNPLACED = -1
 
 
 def assign_seats(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
-    """Return the node index of every seat of every workload; UNPLACED if it fits nowhere, so that its pod is pending.
+    """Return by workload the node index of each seat (a pod's place); UNPLACED if it fits nowhere and stays pending.
 
     Node agents come first, then the largest requests; each seat goes to the node that it leaves most evenly free.
     """

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seats:
-    """Columns with one row for each of n containers; amounts in millicores and bytes, infinite without a limit."""
+    """Containers of all seats (pods' places) as columns, (n,); amounts in millicores and bytes, infinite = no limit."""
 
     workload: Ints
     seat: Ints

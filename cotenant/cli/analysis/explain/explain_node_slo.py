@@ -33,10 +33,9 @@ class NodeSloExplained:
 def node_slo_explanation(
     settings: Settings, node: str, file: str | None = None, labels: str | None = None
 ) -> NodeSloExplained:
-    """Return the explanation of a node; `file` and `labels`, if given, replace what is read from the cluster.
+    """Return the effective values of slo-controller-config on a node, read from the cluster of the settings.
 
-    `file` holds the ConfigMap, `labels` the node's labels as k=v,k=v. The cluster is that of the settings. Writes
-    nothing.
+    `file` (the ConfigMap, YAML or JSON) and `labels` (the node's, as k=v,k=v) replace what is read there, if given.
     """
     if file is not None and labels is not None:
         return _of(node, data_of(file), labels_of(labels), file)

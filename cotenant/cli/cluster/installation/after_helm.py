@@ -69,7 +69,7 @@ def digest_of(text: str) -> str:
 
 
 def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:
-    """Wait until no pod of ours can write for ended features; return the names of pods that can after `seconds`."""
+    """Wait until no pod of ours can write for ended features; return the names of those that can after `seconds`."""
     end = time.monotonic() + seconds
     while (names := list(_late_pods(client, ended))) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
@@ -101,10 +101,7 @@ def require_ended(names: list[str]) -> None:
 
 
 def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress) -> list[Removal]:
-    """Return one row per object that ended features wrote or changed, to be removed or restored.
-
-    A kind that we may not read becomes a row of its own.
-    """
+    """Return a row for each object to remove or restore that ended features wrote, and for each unreadable kind."""
     features, ours = ended.features, EVERYTHING
     if ended.digest:
         running = {_name_of(pod) for pod in leftovers.running_pods(client, NAMESPACE)}

@@ -143,11 +143,11 @@ def manifests(components: Sequence[str]) -> list[Manifest]:
 
 
 def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is_default: bool) -> list[Manifest]:
-    """Return the objects of the components that do not disable anything that is installed already.
+    """Return the objects of the components, except those that would disable a part of the present installation.
 
-    If the cluster has settings but no recorder, somebody chose its components: the default then adds no component that
-    measures usage. If the cluster has a manager and the components include none, its settings are left unchanged and no
-    scan job is added, because a store has one writer.
+    If nobody chose the components (`is_default`), and the cluster has settings but no recorder, an earlier choice
+    excluded it: no component that measures usage is added. If the cluster has a manager and the components include
+    none, its settings are left unchanged and no scan job is added, because a store has one writer.
     """
     if is_default and installed.settings and not installed.recorder:
         components = [name for name in components if name not in MEASURING]

@@ -164,7 +164,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
     """Delete and restore objects; return the rows, with refusals, which do not stop the other removals.
 
-    A removal that an admission rule refuses is retried each second, for `_RULES_END_SECONDS`.
+    A removal that an admission rule refuses is retried each second, for at most ten seconds.
     """
     progress.stage("removing", len(removals))
     rows = []

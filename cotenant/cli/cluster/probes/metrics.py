@@ -39,11 +39,11 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 def probes(
     settings: ProfilerSettings, clock: Clock, *, alone: bool = False, recorded: bool = False
 ) -> Iterator[ProbeFinding]:
-    """Yield findings about Prometheus; with `alone` no Kubernetes API can supply what Prometheus lacks.
+    """Yield findings about Prometheus; `alone` is True if no Kubernetes API can supply what Prometheus lacks.
 
-    Without an address nothing is checked, which is OK if a recorder measures (`recorded`). If Prometheus does not
-    answer, the other checks are skipped. All checks read the same times as a scan: its window, and the newest sample if
-    the server lags behind.
+    Without an address nothing is checked; this is OK if a recorder measures usage (`recorded`). If Prometheus does not
+    answer, the other checks are skipped. The checks read what a scan reads: its window, up to the newest sample if the
+    server lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)

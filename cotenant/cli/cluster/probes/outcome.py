@@ -20,10 +20,7 @@ class ProbeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """The outcome of a probe.
-
-    `found` is the finding in one sentence; `fix` is one sentence or command, empty if all is well.
-    """
+    """A probe's outcome: the finding in a sentence (`found`), and a sentence or command (`fix`), "" if all is well."""
 
     state: ProbeState
     found: str

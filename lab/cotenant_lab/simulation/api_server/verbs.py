@@ -97,7 +97,7 @@ class Verbs:
         return _convert_version(call.kind, item)
 
     def list(self, call: ApiCall) -> Json:
-        """Return a page of a collection; all pages of a list are of one version, with 410 once that is forgotten."""
+        """Return a page of a collection; its pages have one resource version. Raise 410 if that is no longer kept."""
         limit = int(call.query.get("limit") or 0)
         with self.state.lock:
             version, start = _parse_continue_token(call.query.get("continue", ""), self.state.version)
@@ -130,7 +130,7 @@ class Verbs:
             return self._put(call, None, created, update_owners(write, _bare(created), created, {}))
 
     def apply(self, call: ApiCall, subject: Callable[[], None]) -> tuple[Json, bool]:
-        """Apply server-side; return the object and whether it is new. `subject` raises for who may not create it."""
+        """Apply server-side; return the object and whether it is new. `subject` raises if it may not be created."""
         body = _object(call, call.body)
         if not call.query.get("fieldManager"):
             problem = "fieldManager: Required value: is required for apply patch"

@@ -50,10 +50,7 @@ NOTHING: Final = CpuDemand({}, TimeGrid(0, DAY_SECONDS, 1), np.zeros((0, 1)))
 
 
 def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> CpuDemand:
-    """Return the CPU demand of these workloads.
-
-    It is the sum over their pods; gaps are filled with the value before them.
-    """
+    """Return each workload's CPU demand: its pods' summed usage of the last week; a gap has the value before it."""
     usage = cluster.usage[Signal.CPU_USAGE_MEAN]
     size = min(_DAYS * usage.grid.slots_per_day, usage.grid.size)
     owners = cluster.inventory.owners()

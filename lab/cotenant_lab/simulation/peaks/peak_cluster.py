@@ -42,7 +42,7 @@ class ClusterShape:
 
 
 def autoscaled_peak_pods(demand: Floats, size: Size) -> Counts:
-    """Return the peak pods that the autoscaler requests in each slot, (T,): the need of this or the slot before."""
+    """Return the peak pods that the autoscaler requests in each slot, (T,): the most needed in it or the one before."""
     need: Counts = need_of(demand, size).astype(np.int64)
     replicas: Counts = np.maximum(need, np.concatenate([[0], need[:-1]]))
     return replicas

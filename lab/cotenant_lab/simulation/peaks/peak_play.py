@@ -50,10 +50,11 @@ class PeakService:
 
 @dataclass(frozen=True, slots=True)
 class PeakOutcome:
-    """Seconds that each peak pod waited, in the order of placing, and core-hours over all evaluated days.
+    """Results of the simulation of a service: the seconds that each peak pod waited, in the order of placing, and sums.
 
-    `idle`: of placed Reservations without a pod; `peak`: of peak pods; `jobs`: of batch jobs; `cluster`: of all nodes.
-    `handed_over`: pods that took a Reservation; `unplanned`: pods that came while the plan reserved nothing.
+    Core-hours of all evaluated days: `idle`, of Reservations on a node without a pod; `peak`, of peak pods; `jobs`, of
+    batch jobs; `cluster`, of all nodes. Numbers of pods: `handed_over`, that took a Reservation; `unplanned`, that came
+    while the plan reserved nothing.
     """
 
     pending_seconds: tuple[float, ...]
@@ -142,7 +143,7 @@ class Planner:
         self._nodes += [None] * (following.free - len(self._nodes))
 
     def place(self, nodes: PeakNodes) -> None:
-        """Place the waiting placeholders on nodes with free capacity, as far as it goes."""
+        """Place the waiting placeholders on nodes, as far as their free capacity suffices."""
         cores = self._service.pod_cores
         self._nodes = [nodes.place(cores) if node is None else node for node in self._nodes]
 
