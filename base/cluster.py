@@ -241,7 +241,7 @@ class Workload:
         return add(sums.get(name, count) for name, count in counts)
 
     def total_request(self, resource: Resource) -> int | None:
-        """Return `total` of the requests; None if neither the pod nor a container requests or limits the resource."""
+        """Return the requests of all running pods together; None if no pod or container requests or limits any."""
         asks = resource in self.own.requests or any(resource in c.effective_requests for c in self.containers)
         return self.total(resource) if asks else None
 
@@ -467,7 +467,7 @@ class Inventory(ListedFacts):
         return requested
 
     def known_requests_by_node(self, resource: Resource) -> dict[str, int | None]:
-        """Return `requested_by_node`; None for a node with a pod whose request is in doubt."""
+        """Return the sum of pods' requests on each node, in the resource's unit; None if any of them is in doubt."""
         doubted = {pod.node for pod in self.pods if pod.running and resource in pod.in_doubt}
         requested = self.requested_by_node(resource)
         return {name: None if name in doubted else amount for name, amount in requested.items()}
@@ -492,7 +492,7 @@ QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
 
 
 def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
-    """Return the tightest bound for each namespace and resource, for containers and for pods; all LimitRanges hold."""
+    """Return the tightest bound by namespace and resource, for containers and for pods: every LimitRange applies."""
     bounds: dict[tuple[str, bool, Resource], LimitRange] = {}
     for limit_range in ranges:
         old = bounds.get((limit_range.namespace, limit_range.of_pod, limit_range.resource), limit_range)

@@ -70,7 +70,7 @@ def visible_lines(text: str) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Return text for a CSV cell, escaped as by `visible`, and never the start of a spreadsheet formula."""
+    """Return text for a CSV cell, with invisible characters as escapes; it never starts a spreadsheet formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
 
 

@@ -161,7 +161,7 @@ def ledger_address(node: str) -> Address:
 
 
 def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
-    """Parse a node's ledger from the API's JSON; None means that there is no ledger, and gives an empty one.
+    """Parse a node's hardware ledger from the API's JSON; a `body` of None (no ledger exists) gives an empty one.
 
     Raise UsageError if it is unreadable: no allocation is allowed then.
     """

@@ -161,9 +161,9 @@ class Stream:
     def lines(self, gather_seconds: float = 0.0) -> Iterator[bytes]:
         """Yield complete lines, however the server split them; raise IncompleteRead if the last line has no end.
 
-        A line that takes longer than the idle time to arrive is a TimeoutError, too. Once everything that has arrived
-        is read, wait `gather_seconds` and read the next lines together, because each wake-up costs more than a line.
-        The first line after a quiet period is not delayed.
+        Raise TimeoutError if a line takes longer than the idle time to arrive. Once everything that has arrived is
+        read, wait `gather_seconds` and read the next lines together, because each wake-up costs more than a line. The
+        first line after a quiet period is not delayed.
         """
         rest, since = bytearray(), time.monotonic()
         for chunk in self._pieces():

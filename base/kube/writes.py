@@ -161,7 +161,7 @@ def send_all(
     workers: int | None = None,
     dry_run: bool = False,
 ) -> list[Outcome]:
-    """Send several writes over temporary connections; see `WriteConnections.send`."""
+    """Send several writes at once over temporary connections; return the outcomes in the order of the writes."""
     with closing(WriteConnections(client, field_manager, guard, workers)) as connections:
         return connections.send(intents, dry_run)
 

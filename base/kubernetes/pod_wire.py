@@ -86,7 +86,7 @@ def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]
 
 
 def present_amounts_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, PresentAmounts]:
-    """Return the current amounts of each container of a Pod, as plain JSON, by its name (`present_amounts`)."""
+    """Return the current requests and limits of each container of a Pod (plain JSON), by the container's name."""
     return present_amounts(_resources_of_pod(pod, what))
 
 

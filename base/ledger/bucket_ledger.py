@@ -47,7 +47,7 @@ _KEY: Final = "ledger.key"
 
 
 def open_ledger(place: LedgerPlace, *, reading: bool = False) -> Ledger:
-    """Open the ledger at this place; with `reading`, create and lock nothing; raise errors as `Ledger` does."""
+    """Open the ledger at this place; with `reading`, create and lock nothing; raise StoreError if that fails."""
     return Ledger(place, reading=reading) if isinstance(place, Path) else BucketLedger(place, reading=reading)
 
 
@@ -159,7 +159,7 @@ class BucketLedger(Ledger):
         return (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """Read every object again and verify the chain as `Ledger.verify` does."""
+        """Read every object again, verify the whole chain, and compare it with a head that was kept elsewhere."""
         self._segments = _read(self._folder, fresh=True)
         self._rows = self._all_rows()
         return super().verify(anchor)

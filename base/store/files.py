@@ -197,7 +197,7 @@ class Folder:
                     self._fs.put_file(draft.name, self.path(name))
 
     def names(self, folder: str = "") -> list[str]:
-        """Return the names directly below a folder, sorted; () if there is no such folder or it is a file."""
+        """Return the names directly below a folder, sorted; [] if there is no such folder or it is a file."""
         place = self.path(folder).rstrip("/")
         with contextlib.suppress(*_ABSENT), self._access("list", folder, *_ABSENT):
             self._fs.invalidate_cache()

@@ -363,7 +363,7 @@ class Store:
         return self._table(schema, lambda content: tables.decode(content, schema, where))
 
     def relation(self, schema: Schema) -> Relation:
-        """Return a result table to query for rows, counts and sums without loading it; raise errors of `read_table`."""
+        """Return a result table to query for rows, counts and sums without loading it; raise NoData or StoreCorrupt."""
         return self._table(schema, lambda content: Relation.stored(content, schema))
 
     def _table(self, schema: Schema, decode: Callable[[bytes], ValueT]) -> ValueT:
@@ -406,7 +406,7 @@ class Store:
         self.write_encoded_block(folder, name, blocks.encode(block, stamp))
 
     def write_encoded_block(self, folder: str, name: str, content: bytes) -> None:
-        """Write a block as `write_block` does, from bytes that a worker has encoded by `blocks.encode`."""
+        """Replace a shard's block by bytes that a worker has encoded with `blocks.encode`."""
         path = self._block(folder, name)
         if self._draft is not None:
             self._draft.afterwards.append(lambda: self._folder.write(path, content))

@@ -134,7 +134,7 @@ def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
 
 
 def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
-    """Return `facet` of each key; the keys without a condition are counted together in one read."""
+    """Return the counts of `facet` for each key; the keys without a condition are counted together in one read."""
     chosen = {condition.key for condition in query.conditions}
     readings: dict[str, list[str]] = {}
     for key in keys:
