@@ -206,7 +206,7 @@ def leave_out_standing(version: ObjectVersion) -> str:
 
 
 class in_hand:  # noqa: N801 - it is used like a function
-    """A context to read others' objects; raises LeftOut if reading this one hung before, SlowObject if it is slow."""
+    """A context to read others' objects; raises SlowObject if one is slow, LeftOut if it was slow or hung before."""
 
     __slots__ = ("_began", "_interrupted", "_is_object", "_is_suspect", "_most_seconds", "_note", "_thread", "version")
 
