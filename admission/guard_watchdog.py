@@ -59,8 +59,8 @@ def _is_over(end_seconds: float, now_seconds: float) -> bool:
 def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
     """Return the patches that remove our scheduling gates from waiting pods (JSON). Pure.
 
-    `over` has the gates that no manager promises to handle. A pod whose gang still waits also keeps the gate of its
-    Reservation, because it gets no capacity before its gang is placed.
+    `over` has the gates that no manager promises to handle. A pod that keeps its gang's gate keeps its Reservation's
+    gate too, because it gets no capacity before its gang is placed.
     """
     patches = []
     for pod in pods:
@@ -76,9 +76,9 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
 
 
 def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> list[Create]:
-    """Return the creations of missing Kubernetes PodGroups, without which pods would wait even with no gate left.
+    """Return the creations of the Kubernetes PodGroups without which gangs would wait even with no gate left. Pure.
 
-    Each created group lets its pods be scheduled one by one; a group that already exists is not changed. Pure.
+    `over` has the gates that no manager handles. A group lets its pods be scheduled one by one; existing groups stay.
     """
     if GANG_GATE not in over:
         return []

@@ -67,10 +67,11 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 
 
 def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
-    """Return the forbidden changes of a pod's class, quota, gang and capacity by an update.
+    """Return the problems of an update that changes a pod's class, quota, gang or assigned capacity.
 
-    Fixed labels and annotations and those of the gang may not change, nor what controllers and schedulers assigned
-    (MARKS) unless the writer may assign it (`gives`). If none changed, the priority class may not change either.
+    FIXED_LABELS, FIXED_ANNOTATIONS and gang annotations may never change. MARKS, which controllers and schedulers
+    assign, may change if the writer may assign them (`gives`). The priority class is checked only if all these are
+    unchanged.
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):
@@ -98,8 +99,8 @@ def may_give(username: str, groups: Collection[str], own_namespace: str) -> bool
 def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) -> Iterator[Problem]:
     """Yield a problem for each resource that an in-place resize raises above the max of the pod's quota or its parents.
 
-    A pod that may not be preempted must stay within min. A resource that does not grow is not checked, so that a quota
-    that is already exceeded does not prevent a decrease.
+    A pod that may not be preempted must stay within min. A resource that does not grow is not checked, so that an
+    exceeded quota prevents no decrease. A changed CPU request of a pod with exclusive CPUs is a problem in any case.
     """
     metadata = old["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}

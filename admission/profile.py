@@ -122,11 +122,10 @@ class PodUnderProfile:
 def apply_to(
     pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry], *, again: bool = False
 ) -> PodUnderProfile:
-    """Return the pod with the profile applied; raise UsageError if its PriorityClass or patch cannot be used.
+    """Return a copy of the pod with the profile applied; raise UsageError if its PriorityClass or patch cannot be used.
 
-    A label or annotation whose value the API server would refuse keeps its old value, with a warning. `again` means
-    that the profile was applied in an earlier call of this request: its suffixes are then appended only to labels that
-    do not end with them. The given pod is not changed.
+    A label or annotation keeps its old value, with a warning, if the API server would refuse the new one. `again` means
+    that an earlier call of this request applied the profile: suffixes are then appended only to labels without them.
     """
     changed = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
     metadata, spec = changed["metadata"], changed["spec"]

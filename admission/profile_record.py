@@ -35,10 +35,10 @@ Identity = tuple[str, str, str]
 
 
 class ProfileRecord(msgspec.Struct):
-    """The profiles that a request has handled: `at` is the Unix time of its first call, `signature` is hexadecimal.
+    """The profiles that a request has applied and skipped. `at` is the Unix time of its first call.
 
-    `kept`: "container/resource" of each cpu or memory amount that a container had beside its class's resource at the
-    first call; such amounts that came later are removed.
+    `outcome` is a digest of what the profiles set. `kept` has the "container/resource" of each cpu or memory amount
+    that a container had beside its class's resource at the first call; such amounts that came later are removed.
     """
 
     at: int = 0

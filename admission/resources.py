@@ -156,10 +156,9 @@ def decimal_si(amount: int) -> str:
 
 
 def with_extended_spec(pod: Json) -> list[str]:
-    """Write the annotation of batch resources by container, remove its old name, and return warnings.
+    """Write the annotation that lists batch resources by container; drop its old name, and return warnings.
 
-    An annotation with the same content in any form is kept. By the protocol, init containers and mid resources are not
-    in it.
+    An annotation with equal content in any form is kept. By the protocol it lists no init containers or mid resources.
     """
     annotations = pod["metadata"].get("annotations") or {}
     warnings = []

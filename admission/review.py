@@ -223,9 +223,9 @@ def encode(uid: str, verdict: AdmissionDecision) -> bytes:
 def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
     """Answer the mutating webhook for a pod: a JSON patch with warnings, or the refusal of a new pod.
 
-    Two rules refuse a pod here and not in `validate_pod`. A namespace may be bound to a quota with children: the API
-    server cannot know such namespaces, so it cannot choose the pods to be validated. A LimitRange may require a
-    resource that the pod's class no longer requests: the API server would refuse the pod without this reason.
+    Two kinds of pods are refused here and not in `validate_pod`: pods of a namespace whose quota has children (the API
+    server cannot know such namespaces, so it cannot choose these pods for validation), and pods without a resource that
+    a LimitRange requires and their class no longer requests (the API server would refuse them without this reason).
     """
     if not _is(request, "", "pods"):
         return UNTOUCHED

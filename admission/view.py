@@ -18,14 +18,14 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Profiles in name order, namespace labels, priority classes, the quota tree, and reserved capacity on offer.
+    """The state of the cluster that webhooks read; `profiles` are in name order, `namespaces` have labels by name.
 
-    `annotated`: amounts that workloads' annotations give to new pods, by kind, namespace and name. `synced`: all
-    watched objects have been read once; before that nothing is mutated. `quotas_synced`: the quota tree is complete, so
-    that quotas can be validated. `queues_served_until_seconds`: Unix time until which the manager promises to release
-    pods that wait for quota or gang. `demands`: what LimitRanges and ResourceQuotas require in cpu and memory, by
-    namespace; empty if they are not read. `quota_profiles`: the nodes of each quota tree. `natives`: set if Kubernetes'
-    own gang scheduling places gangs and the server offers it.
+    `offers` are the Reservations that new pods may use. `annotated` has the amounts that workloads' annotations give to
+    their new pods, by kind, namespace and name. Nothing is mutated before `synced` (all watched objects were read
+    once), and no quota is validated before `quotas_synced` (the quota tree is complete). The manager promises to
+    release pods that wait for quota or gang until the Unix time `queues_served_until_seconds`. `natives` is set if
+    Kubernetes is to place gangs and the server can. `demands` has, by namespace, the cpu and memory that LimitRanges
+    and ResourceQuotas require; it is empty if they are not read. `quota_profiles` select the nodes of each quota tree.
     """
 
     profiles: tuple[Profile, ...] = ()

@@ -78,8 +78,8 @@ def match_condition(profile: Profile) -> str:
 class Overlaps:
     """The rules by which a profile's policy gives way to other profiles on pods that match both.
 
-    `yields_to` has profiles whose pods this policy does not change; `fields` is {field: profiles that write another
-    value to it}; `translates` has profiles on whose pods this policy does not translate resources.
+    `yields_to` are profiles whose pods this policy leaves unchanged. `fields` has, by field, profiles that write
+    another value to it on their pods. `translates` are profiles on whose pods this policy does not translate resources.
     """
 
     yields_to: tuple[Profile, ...]

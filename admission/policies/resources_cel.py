@@ -77,12 +77,12 @@ def variables() -> list[dict[str, Any]]:
 
 
 def translation(conditions: Iterable[str]) -> str:
-    """Return the patch in CEL that renames cpu and memory of all containers, under these conditions.
+    """Return the patch in CEL that renames cpu and memory of all containers to the band's names, if `conditions` hold.
 
-    For each group (containers, initContainers) and side (requests, limits) it is a list of operations, one for each
-    container that names cpu or memory. Each operation replaces the whole side, with cpu (in whole millicores) and
-    memory under the band's names and all else unchanged. If the container already has an amount under the band's name,
-    the author's cpu or memory amount replaces it if a LimitRange gave it, and otherwise keeps its plain name.
+    For each group (containers, initContainers) and side (requests, limits) it has one operation for each container that
+    names cpu or memory. The operation replaces the whole side: cpu, in whole millicores, and memory get the band's
+    names, and all else is unchanged. If the container has the band's resource already, the author's cpu or memory
+    replaces an amount of it that a LimitRange gave; otherwise cpu or memory keeps its plain name.
     """
     values = {"cpu": MILLICORES, "memory": "string(v)"}
     # The container names the class's resource beside the plain one, which then stays as it is
@@ -110,8 +110,8 @@ def translation(conditions: Iterable[str]) -> str:
 def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) -> str:
     """Return CEL for a list of JSON patch operations, one for each container `c`, at index `i`, that meets `chosen`.
 
-    Each replaces its requests or limits (`side`): amounts that meet `dropped` are removed, the others become `entry`;
-    both are CEL over the name `k` and the quantity `v`.
+    Each replaces the container's requests or limits (`side`): amounts that meet `dropped` are removed, the others
+    become `entry`. Both are CEL over an amount's resource name `k` and quantity `v`.
     """
     amounts, path = f"c.resources.{side}", f'"/spec/{group}/" + string(i) + "/resources/{side}"'
     return (

@@ -47,7 +47,7 @@ class Bound:
 def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     """Return the lower bound of the number of nodes, without any reserve, or the reason why there is none.
 
-    `uncounted` are ignored: waiting pods (NAMESPACE/NAME) that fit on no node today either (`ClusterSize.waiting`).
+    `uncounted` are waiting pods (NAMESPACE/NAME) to ignore, because they fit on no node today (`ClusterSize.waiting`).
     """
     counted = tuple(pod for pod in state.pods if pod.address not in uncounted)
     cluster = compile_cluster(replace(state, pods=counted))

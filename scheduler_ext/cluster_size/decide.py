@@ -100,7 +100,7 @@ class _Search:
         return [*self.waiting, *(pod for node in leaving for pod in self.pods_on.get(node, ()))]
 
     def placed_by(self, trial: PlacingTrial, leaving: Sequence[int]) -> PlacingState | None:
-        """Return the state after a trial; None if a pod or the reserve does not fit."""
+        """Return the state after a trial without the `leaving` nodes; None if a pod or the reserve does not fit."""
         state = self._end_state(trial, leaving)
         if state is None:
             return None
@@ -394,10 +394,10 @@ def _answer(
 
 
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
-    """Return why the node stays: its first pod that fits on no other node in a trial, with the refusals by rule.
+    """Return why the node stays. `final` has each trial's state after the removable nodes' pods moved to other nodes.
 
-    If all of the node's pods fit elsewhere, the reason is the first pod that finds no node when a further node fails.
-    `final` has the state after each trial, which placed the pods of the removable nodes on other nodes.
+    The reason is the node's first pod that fits on no other node in a trial, with the refusals by rule. Else it is the
+    first pod that finds no node when further nodes fail; else that no set of nodes with this one passed every trial.
     """
     hardest, after = search.trials[0], None
     for trial, state in final:

@@ -158,11 +158,11 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
 
 
 def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with the pods that each still running workload had at the end of the usage history.
+    """Return the cluster with the pods that each still running ReplicaSet had at the end of the usage history.
 
-    Newer pods are left out. Pods that have ended since then are added on their nodes, with the present requests and
-    rules of their template. So an autoscaler's changes since then affect neither the busiest moment nor other pods'
-    places.
+    Newer pods of such a ReplicaSet are left out. Its pods that have ended since then are added on their nodes, with
+    present requests and rules. So an autoscaler's changes since then affect neither the busiest moment nor other pods'
+    places. Batch pods are not changed.
     """
     recorded: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for gone_pod in moment.standing:
@@ -192,7 +192,7 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with added pods, without nodes: those that workloads had at the busiest moment and not now.
+    """Return the cluster with additional pods that have no node: those of the busiest moment that workloads now lack.
 
     These pods have the requests and rules of a running pod of the workload; if none runs, only their recorded requests.
     """

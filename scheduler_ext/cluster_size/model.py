@@ -198,10 +198,10 @@ class StayingNode:
 class ClusterSize:
     """The result of a search for removable nodes: `leaving` could be removed, in this order, `staying` could not.
 
-    `trials` are orders and score rules under which every pod found a place. `waiting` are pods without a node that some
-    trial cannot place in the whole cluster either. `unmodelled` are rules of pods that are not modelled, with the
-    number of pods that count as immovable. `missing_memory` are the bytes by which pods' requests are below their
-    recommendation.
+    `trials` are orders and score rules under which every pod found a place. `waiting` are pods without a node for which
+    some trial finds no node in the whole cluster. `unmodelled` has the pods' rules that the search does not know, each
+    with the number of pods that it makes immovable. `missing_memory` has the bytes by which a pod's request is below
+    the recommended one.
     """
 
     leaving: tuple[LeavingNode, ...]

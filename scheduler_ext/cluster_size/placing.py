@@ -98,12 +98,13 @@ class _DomainState:
 
 @dataclass(slots=True)
 class PlacingState:
-    """The remaining nodes with their free amounts; `places` are their indices among all nodes.
+    """The remaining nodes, with their free amounts and the pods placed on them so far.
 
-    Shapes: `free` (resources, alive), `capacity` (scored resources, alive). `place_of` maps a pod to its index among
-    the remaining nodes or -1. `there` are flags of all nodes whose pods and labels count: remaining ones, and leaving
-    ones that take no more pods but are not removed yet. Sums that rules read are computed when a pod first needs them,
-    from `parent` (the state that this is a copy of, with more nodes) or the cluster; placing pods updates them.
+    `places` are the remaining nodes' indices among all nodes; `place_of` has, for each pod, its node's index among the
+    remaining nodes, or -1. `free` is (resources, remaining nodes), `capacity` (scored resources, remaining nodes).
+    `there` flags all nodes whose pods and labels count: remaining ones, and leaving ones, which take no more pods but
+    still exist. Sums that scheduling rules need are computed at their first use, from the cluster or from `parent` (the
+    state that this one copies with fewer nodes); each placed pod updates them.
     """
 
     cluster: CompiledCluster

@@ -152,8 +152,7 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     """Return "9 of 60 nodes could leave now, 1 more after the ready steps"; "" if the level was not computed.
 
-    The second number is left out for the level `now`. If the number for `now` is unknown, only that of `level` is
-    given.
+    The second number is left out for level `now`. If the number for `now` is unknown, only that of `level` is given.
     """
     now, size = report.at(RequestLevel.NOW).size, report.at(level).size
     if size is None:

@@ -129,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials that place all `pods`, which have no node in `cluster`; a trial that fails with all nodes is dropped."""
+    """Trials that place all `pods` anew, on an otherwise unchanged `cluster` in which none of them has a node."""
 
     cluster: CompiledCluster
     pods: Sequence[int]
@@ -153,8 +153,8 @@ class Turnover:
     def holds(self, alive: Flags) -> bool:
         """Return whether all trials place all pods on `alive` nodes, also after each failure that the reserve covers.
 
-        A trial that also fails on all nodes of the cluster does not count. A trial that fails only on the `alive` nodes
-        is the first one that the next call makes, because it will probably fail again.
+        A trial that fails on all nodes of the cluster too is dropped. One that fails only on the `alive` nodes comes
+        first in the next call: it will probably fail again. After MOST_REPLACED placements no further trial is made.
         """
         placements = 0
         for trial in tuple(self.trials):

@@ -164,7 +164,7 @@ def protected_nodes(
     """Return the nodes on which the pod must not preempt, with the reason; `victims` are pod uids by node.
 
     A node is protected if a victim is the placeholder of a Reservation that the pod may not use, or if the rules would
-    refuse the node even without the victims. Refusals by estimates count only if another node remains.
+    refuse the node even without the victims' `shares`. Refusals by estimates count only if another node remains.
     """
     now, settings = moment
     stance = posture(snapshot, now, settings)
@@ -197,9 +197,9 @@ def best_row_indices(
 ) -> Rows:
     """Return the indices, ascending, of the rows that filter returns, out of `rows` that have all passed the rules.
 
-    If the pod has its own preferences among nodes or load rules are off, all rows are returned, else the best by load.
-    For a pod of a replica set, those are the best of each zone, so that the scheduler can still spread the replicas.
-    Nodes without a report are kept too.
+    All are returned if the pod has its own preferences among nodes or load rules are off. Otherwise rows over
+    `near_points` below the best score are left out (unless `weight` is set), then all but the `most_nodes` best.
+    Replicas' rows are compared within each zone, so that they can be spread. Nodes without a report count as best.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off

@@ -334,7 +334,7 @@ def _percentages(percentages: Any) -> Pair | None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A node's forecast: p95 of each step's mean, NaN for a missing step.
+    """A node's forecast: `high` is the p95 of each step's mean usage, (CPU, memory), NaN for a missing step.
 
     The forecast is based on usage up to `known_until` (Unix time); pods placed later are not in it.
     """
@@ -354,7 +354,7 @@ class Outlook:
         return cpu, memory
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
-        """Return the p95 at the start of `count` slots, the first at `first * slot_seconds`, (2, count), or NaN."""
+        """Return the p95 at the start of `count` slots, (2, count), or NaN; the first is at `first * slot_seconds`."""
         highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)

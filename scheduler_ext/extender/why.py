@@ -69,8 +69,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """The obstacles to a pod's placement; `fits` is the number of nodes that no rule refuses.
 
-    A node that several rules refuse is counted in each. `scheduler` are the refusals that kube-scheduler itself
-    reports.
+    A node that several rules refuse is counted in each. `scheduler` are the refusals that kube-scheduler reports.
     """
 
     pod: str
@@ -95,7 +94,7 @@ def explain_placement(
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
     with_rules: bool = True,
 ) -> Explanation:
-    """Return what refuses the pod on each node: cotenant's rules, too few free resources, or `others`.
+    """Return by which rules nodes refuse the pod: cotenant's rules, too few free resources, or `others`.
 
     `others` maps (rule, text) to whether it refuses each node. Without `with_rules` (no extender runs), cotenant's
     rules refuse and rank nothing.

@@ -45,7 +45,7 @@ class QuotaAccount:
         self.ungated: dict[str, dict[str, int]] = {name: {} for name in ancestors}
 
     def add(self, quota: str, amounts: Amounts, firm: Amounts, ungated: Amounts | None = None) -> None:
-        """Add amounts in use to a quota and all its parents; `firm` and `ungated` are as in `QuotaCharge`."""
+        """Add used amounts to a quota and its parents; of these, `firm` are not preemptible, `ungated` not admitted."""
         add_amounts(self.own[quota], amounts)
         for name in (quota, *self.ancestors[quota]):
             add_amounts(self.used[name], amounts)
@@ -56,11 +56,11 @@ class QuotaAccount:
 def charges_of(
     view: QueueView, usable: Mapping[str, QuotaNode]
 ) -> tuple[dict[str, QuotaCharge], dict[str, int], dict[str, Amounts]]:
-    """Return the use of each usable quota at the start of a run, that of pods without one on nodes, and `covered`.
+    """Return three results: the use of each usable quota, the use of nodes by pods without such a quota, and `covered`.
 
-    `covered` is, by UID of a waiting pod, the part of its request that a plan's Reservation in its quota already counts
-    as used, so that it is not counted again. Of a Reservation whose pod is admitted, only what exceeds the pod's
-    request counts as used, beside the pod.
+    Pods that wait for their quota do not count. Unused capacity of a plan's Reservation counts as used in its quota. If
+    an admitted pod will take that capacity, only what exceeds the pod's request is counted, beside the pod. If a
+    waiting pod will take it, `covered` has, by the pod's UID, the part of its request that is thus counted already.
     """
     charges: dict[str, QuotaCharge] = {}
     unowned: dict[str, int] = {}

@@ -108,7 +108,7 @@ def report_of(
 def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
     """Return, by quota, the namespaces bound to it, and those whose pods or plans count against it or its children.
 
-    A quota without any has the namespace of its own object.
+    The namespace of the quota's object is added if no namespace is bound to the quota, or if it has the quota's name.
     """
     tree = QuotaTree(view.quotas)
     direct = {name: set(quota.namespaces) for name, quota in view.quotas.items()}
@@ -222,11 +222,11 @@ def _end(pod: QueuePod, view: QueueView, runs: Sequence[float]) -> float | None:
 def expected_end(
     started_seconds: float, now_seconds: float, runs_seconds: Sequence[float], deadline_seconds: float | None = None
 ) -> float | None:
-    """Return the Unix time at which a pod is likely to end; None if unknown, as with fewer than LEAST_RUNS runs.
+    """Return the Unix time at which a pod is likely to end: after its expected run time, or at an earlier deadline.
 
-    The expected run time is the median of the runs that lasted longer than the pod so far (the conditional median of
-    its residual life), at most the deadline. `runs_seconds` are durations of ended pods, ascending; `deadline_seconds`
-    is activeDeadlineSeconds, from the start. If a pod runs long after its deadline, its end is unknown.
+    The expected run time is the median of the runs longer than the pod's so far (the conditional median of its residual
+    life), unknown with fewer than LEAST_RUNS runs. `runs_seconds` are ascending durations of ended pods;
+    `deadline_seconds` is activeDeadlineSeconds, from the start. None if both are unknown, or long after the deadline.
     """
     if deadline_seconds is not None and outlasts_its_end(started_seconds + deadline_seconds, now_seconds):
         return None

@@ -144,9 +144,10 @@ def revocation(
 
 
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:
-    """Yield the evictions for waiting pods and gangs; none while `queues.preempt` is off.
+    """Yield the evictions of less important pods for waiting pods and gangs of their quota, if `queues.preempt` is on.
 
-    None for a quota over its limit either: `revocation` evicts its pods, except for use that no gate admitted.
+    Pods are evicted only if the waiting ones would then fit into the quota and on nodes. For a quota over its limit
+    there are none: `revocation` evicts its pods, except for use that no gate admitted.
     """
     if not settings.preempt:
         return

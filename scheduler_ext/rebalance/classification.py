@@ -80,9 +80,9 @@ class PoolThresholds:
 class Classification:
     """Rows of one pool's nodes by class. `high` and `prod_high` are to be relieved, highest usage first.
 
-    A node is in at most one of these two. `low` nodes may receive any pod, `prod_low` nodes prod pods. `expected` are
-    high nodes whose overload a forecast expects, `forecast` those of them that are not high now. `stopped` and
-    `prod_stopped` are why a pass moves nothing, otherwise OK.
+    A node is in at most one of these two. `low` nodes may receive any pod, `prod_low` nodes prod pods. `expected` nodes
+    count as high because a forecast expects an overload; `forecast` are those of them whose present usage is not high.
+    `stopped` and `prod_stopped` are why a pass moves nothing, otherwise OK.
     """
 
     high: tuple[int, ...]
@@ -204,7 +204,7 @@ def classify(
     table: LoadTable, pool: PoolThresholds, number_of_nodes: int, *, expected: Flags | None = None,
     confirm: Confirm | None = None,
 ) -> Classification:  # fmt: skip
-    """Classify a pool's nodes; `expected` (nodes,) are high also because a forecast expects an overload.
+    """Classify a pool's nodes; `expected` (nodes,) flags those that also count as high, because of a forecast overload.
 
     `confirm` returns which high nodes the anomaly detectors confirm; without it every high node is relieved.
     """

@@ -107,7 +107,7 @@ class DayAhead:
         return path
 
     def overloaded(self, high: Floats) -> Flags:
-        """Return a mask (nodes,): the nodes expected above `high` for long in the next day, also soon (NEAR_STEPS)."""
+        """Return a mask (nodes,) of nodes expected above `high` for long in the next day, and within NEAR_STEPS too."""
         near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 

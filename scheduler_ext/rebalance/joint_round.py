@@ -41,9 +41,9 @@ class RoundWrites:
 def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode: RoundMode) -> RoundWrites:
     """Return the writes of one round for the plans of LowNodeLoad (relief) and HighNodeLoad (emptying).
 
-    A plan is None if its plugin did not run. First, taints of nodes no longer emptied are removed (while earlier moves
-    are unsettled, only if the capacity is needed; if emptying is off, from all nodes that no person approved). Then
-    either relief moves pods, or emptying starts or continues, but neither while earlier moves are unsettled.
+    A plan is None if its plugin did not run. Taints of nodes that are no longer emptied are removed; while earlier
+    moves are unsettled, only where the capacity is needed. If emptying is off, taints that no person approved are
+    removed too. Once earlier moves are settled, relief moves pods; if it has no moves, emptying starts or continues.
     """
     existing = [mark for mark in emptying.marks if mark.change is not MarkChange.SET] if emptying else []
     disallowed = [mark for mark in existing if not (mode.empties or mark.approved)]

@@ -83,8 +83,7 @@ def overload(ahead: Floats, high: Floats, capacity: Floats, seconds: Floats) -> 
 def restart_seconds(pod: RebalancePod, now_seconds: float) -> float:
     """Return how many seconds a move makes the pod unavailable: its time from scheduled to ready, at least 1 s.
 
-    If that time is unknown or too long, it is USUAL_RESTART_SECONDS. A Job's pod also loses the work since it was
-    scheduled.
+    If that time is unknown or too long, it is USUAL_RESTART_SECONDS. A Job's pod also loses its work since scheduling.
     """
     placed, ready = pod.facts.assigned_seconds, pod.ready_seconds
     start = USUAL_RESTART_SECONDS

@@ -193,7 +193,7 @@ def _edit(request: EditPlan, context: PlanContext) -> Intent:
 
 
 def require_valid(request: Any, now_seconds: float) -> None:
-    """Raise UsageError if the request's values are invalid for any plan, before anything is written to the ledger."""
+    """Raise UsageError if a request's values are invalid whatever its plan is; called before the ledger gets a row."""
     if isinstance(request, RejectPlan) and not request.reason.strip():
         raise UsageError("a rejection needs a reason", fix="Give a short reason.")
     if isinstance(request, ApprovePlan) and request.standby is not None:

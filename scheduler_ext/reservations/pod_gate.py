@@ -67,7 +67,7 @@ def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds:
 
 
 def may_be_gated(pod: Json) -> bool:
-    """Return False for a pod that has a node, belongs to a DaemonSet, or is a placeholder."""
+    """Return whether a pod may get a gate: it has no node, belongs to no DaemonSet, and is no placeholder."""
     meta, spec = pod["metadata"], pod["spec"]
     if spec.get("nodeName") or PLACEHOLDER_LABEL in (meta.get("labels") or {}):
         return False

@@ -61,8 +61,8 @@ class Mix:
     """A mix of new nodes that holds the pods; `kept` are the names of the nodes that stay beside the new ones.
 
     `price_month` is that of all nodes with a price, `unpriced` the number of kept nodes without one. No mix costs less
-    than `bound_month`, even without a reserve; if it is None, `bound_reason` says why. If there is no mix, `reason`
-    says why, and `pod` (NAMESPACE/NAME) is the one without a place; `placed` is the number of pods with a new place.
+    than `bound_month`, even without a reserve; `bound_reason` says why it is None. If there is no mix, `reason` says
+    why, and `pod` (NAMESPACE/NAME) is the one without a place; `placed` is the number of pods with a new place.
     """
 
     lines: tuple[MixLine, ...] = ()

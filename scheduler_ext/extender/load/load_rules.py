@@ -53,9 +53,9 @@ def check_load(
 def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> str:
     """Let nodes pass that only estimates refuse; return the rule that was ignored, "" if none was.
 
-    Used if no node is left: forecasts and the expected usage of pods are estimates, and must not stop all scheduling.
-    The forecast rule is ignored first; reported usage still refuses. `verdicts` is changed in place; `columns` is
-    (WIDTH, n).
+    Used if no node is left: forecasts and expected usage are estimates, and must not stop all scheduling. One call
+    ignores one rule, that on forecasts first; reported usage still refuses. Changes `verdicts`; `columns` is (WIDTH,
+    n).
     """
     by_forecast = np.isin(verdicts.codes, BY_FORECAST)
     if by_forecast.any():
@@ -69,7 +69,8 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> s
 def points(snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> Floats:
     """Return a score of 0 to 100 for each of these nodes, (n,), higher is better: Koordinator's LoadAware score.
 
-    For a pod on reclaimed capacity it is the mean that `balance.points` computes of that score and three others.
+    For a pod on reclaimed capacity it is the weighted mean of that score and three others: for free capacity at the
+    forecast peak, for little suppression of best effort, and for few requests of batch resources.
     """
     columns = snapshot.columns[:, part]
     load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)

@@ -32,7 +32,7 @@ def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: Pr
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
     """Return each node's highest forecast p95 per resource (CPU millicores, memory bytes), (2, n); NaN if unknown.
 
-    `part` is the slice of half hours from `window`. Half hours without a forecast are ignored.
+    `part` is the slice of half hours that `window` returns. Half hours without a forecast are ignored.
     """
     ahead = snapshot.ahead[:, part][:, :, rows]
     if ahead.shape[1] == 0:
@@ -44,10 +44,10 @@ def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
 def check_predicted_peak(
     snapshot: NodeSnapshot, rows: Rows | slice, pod: NewPod, now_seconds: float, settings: PredictionSettings
 ) -> NodeVerdicts:
-    """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.
+    """Refuse nodes whose expected peak during the pod's run time would exceed their threshold of CPU or memory.
 
-    The module describes the formula. Nodes without a forecast and DaemonSets' pods pass. CPU is checked after memory,
-    so that CPU is the reason if both exceed.
+    The peak is the highest forecast p95, plus the expected usage of pods that the forecast lacks, plus the pod's own
+    prediction. Nodes without a forecast and DaemonSets' pods pass. If both resources exceed, CPU is the reason.
     """
     verdicts = NodeVerdicts.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:

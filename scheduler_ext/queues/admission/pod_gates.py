@@ -66,11 +66,11 @@ def add_queue_gates(
     now_seconds: float,
     natives: NativeGangs | None = None,
 ) -> Json:
-    """Return a new pod with the gates of its quota and its gang; unchanged if it has neither.
+    """Return a new pod with the gates of its quota and its gang; unchanged if it has neither or may not be gated.
 
-    A pod that waits for its quota also gets an annotation with the quota's name, which distinguishes it from pods that
-    the webhook missed. `natives` is given if Kubernetes is to place gangs. A pod that itself names a PodGroup of
-    Kubernetes is in none of cotenant's gangs.
+    It is also unchanged if no manager promises to remove gates (`served_until_seconds`). A pod that waits for its quota
+    also gets an annotation with the quota's name, unlike pods that the webhook missed. `natives` is given if Kubernetes
+    is to place gangs. A pod that itself names a PodGroup of Kubernetes is in none of cotenant's gangs.
     """
     if not is_promised(served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod

@@ -285,7 +285,7 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
-    """Return which of "kubernetes" and "cotenant" places the gang, and what keeps Kubernetes from it if known."""
+    """Return "kubernetes" or "cotenant": who places the gang; "cotenant: REASON" if it is known why not Kubernetes."""
     if members.native is not None and members.native.min_count:
         return "kubernetes"
     if settings.gangs_by == "own" or view.native_groups is None:

@@ -111,7 +111,7 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
 def phase_of(members: GangMembers, state: GangState) -> str:
     """Return the phase: Pending, PreScheduling (complete, waits), Scheduling, Scheduled, Running, Finished or Failed.
 
-    A gang that has started is never Pending again, and one that has ended keeps its phase when its pods are deleted.
+    A once-satisfied gang with a bound member stays Scheduled or Running; a gang without pods keeps its last phase.
     """
     before, least = str(members.gang.status.get("phase") or ""), members.gang.min_available
     bound, running = len(members.bound), sum(pod.phase == "Running" for pod in members.pods)

@@ -164,8 +164,8 @@ class PlanService(Protocol):
     def lines_of(self, who: Person, request: Any) -> Sequence[FieldMove]:
         """Return every field that a request would write to the cluster.
 
-        The API server checks the write as a dry run with the person's rights. Raises the errors of `do`, but an
-        approval needs no generation here. The time of a decision is shown as `AT_THAT_MOMENT`.
+        The API server checks the write as a dry run with the person's rights. An approval needs no generation here. The
+        time of a decision is shown as `AT_THAT_MOMENT`.
         """
 
     def plans(self, who: Person) -> PlanListing:

@@ -179,8 +179,8 @@ class Reservation:
     def of_pod(cls, pod: Json) -> Reservation:
         """Return the Reservation that a running pod represents, by its operating-mode label and owners' annotation.
 
-        Its name is NAMESPACE.NAME and its uid the pod's; it is Available while the pod runs. Raises UsageError as
-        `parse` does.
+        Its name is NAMESPACE.NAME and its uid the pod's; it is Available while the pod runs. Raise UsageError or
+        QuantityError if the annotation or a request is unreadable.
         """
         meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"

@@ -212,8 +212,8 @@ def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | No
 def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
     """Return the patch that raises an autoscaler's minReplicas by `want` pods, or restores it if `want` is 0.
 
-    Raise UsageError if another plan has raised this autoscaler. minReplicas is never lowered, except to its former
-    value at the end. A value that somebody else has set meanwhile is not touched (`floor_taken_over`).
+    Raise UsageError if another plan has raised this autoscaler. minReplicas is at most maxReplicas, and is lowered only
+    to its former value at the end. A value that somebody else has set meanwhile is not touched (`floor_taken_over`).
     """
     spec, remembered = autoscaler.get("spec") or {}, floor_of(autoscaler)
     if remembered and remembered.plan != plan.key:

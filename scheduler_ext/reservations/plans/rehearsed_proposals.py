@@ -136,8 +136,8 @@ def proposals(
 ) -> tuple[tuple[Proposal, ...], Rehearsals]:
     """Return a proposal for each candidate, ready ones with most pods first, and all rehearsals.
 
-    `before` are the rehearsals of an earlier analysis; like back-tests of forecasts they are valid for `relearn_hours`.
-    Only candidates without a valid rehearsal get one now.
+    `before` are the rehearsals of an earlier analysis, valid for `relearn_hours` while the settings are the same. Only
+    candidates without a valid rehearsal get one now.
     """
     of_plans, of_forecasts = settings.section(PlanSettings), settings.section(ForecastingSettings)
     rests_on = " ".join(digest(section) for section in (of_plans, of_forecasts, settings.section(PortraitSettings)))

@@ -58,7 +58,7 @@ def starts(rule: Recurrence, after_seconds: float) -> Iterator[float]:
 
 
 def occurrences(rule: Recurrence, after_seconds: float) -> Iterator[Span]:
-    """Yield the windows that begin later than `after_seconds`; a window ends when the next one begins."""
+    """Yield the windows that begin later than `after_seconds`; a window ends at the latest when the next one begins."""
     # one more start, infinitely far, so that the last window has an end of its own
     for start, following in pairwise(chain(starts(rule, after_seconds), (float("inf"),))):
         yield Span(start, min(start + rule.duration_seconds, following))
@@ -137,11 +137,11 @@ def decision_in_force(plan: Plan) -> Approval | None:
 
 
 def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
-    """Return whether a decision applies to the present occurrence.
+    """Return whether a decision applies to the plan's present occurrence.
 
-    An approval of one occurrence ends with its score. A rejected occurrence gets no score: the rejection applies up to
-    the schedule's first window that was not over when the plan was rejected; for a forecast plan, to windows of the
-    next day.
+    - A decision of scope SERIES always applies. An approval of one occurrence applies until that has its score.
+    - A rejection of one occurrence, which gets no score, applies up to the schedule's first window that was not over
+      when the plan was rejected; for a forecast plan, to windows that begin within a day of the rejection.
     """
     if approval.scope is DecisionScope.SERIES:
         return True
