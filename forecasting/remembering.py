@@ -24,7 +24,7 @@ class Remembering:
         self._start_seconds: int | None = None
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L); the wrapped forecaster is called only for histories that are not cached."""
+        """Return quantiles (n, horizon, len(LEVELS)); histories that are not cached go to the wrapped forecaster."""
         if grid.start_seconds != self._start_seconds:
             self._answers, self._start_seconds = {}, grid.start_seconds
         answered = self._answers

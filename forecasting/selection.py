@@ -100,7 +100,7 @@ def back_test(
 
 
 def current_scores(daily: Floats, near: NearTest) -> Floats:
-    """Return an array (M, n): members' present scores for each series, lower is better; `daily`: see `daily_scores`."""
+    """Return members' present scores for each series, (M, n), lower is better: `daily`, and the last hours' `near`."""
     return daily + NEAR_WEIGHT * damp_log_ratio(near.ratio)
 
 
@@ -110,7 +110,7 @@ def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -
 
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Return scores (M, n): weighted means over tests of `log_ratio` (M, K, n), NaN = none, drawn to that of all."""
+    """Return scores (M, n): weighted means of `log_ratio` (M, K tests, n), NaN = none, drawn to the mean of all."""
     weights = ORIGIN_DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
     mass = weights.sum(axis=1)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)

@@ -71,7 +71,7 @@ class OffTimes:
         return off
 
     def of(self, silences_found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Return these times for silences found again, or cut off by the window's start at `since_seconds`."""
+        """Return these times without silences that are not found again; a silence that spans `since_seconds` stays."""
         silent = set(silences_found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}

@@ -53,7 +53,7 @@ def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: i
 
 
 def reduce_columns(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """Group columns as `reduce_rows` groups rows; columns with target -1 are left out."""
+    """Group columns: result[:, t] = `ufunc` over the columns with target t, or `fill`; target -1 is left out."""
     in_group = target >= 0
     return reduce_rows(ufunc, values[:, in_group].T, target[in_group], size, fill).T
 

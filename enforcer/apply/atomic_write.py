@@ -33,7 +33,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """Changes outside cgroups that a file records; `damaged`: why it was renamed; `newer`: why changes are off."""
+    """Changes outside cgroups that a file records; `damaged`: why the file was renamed; `newer`: why it is not used."""
 
     records: NoteT
     damaged: str = ""

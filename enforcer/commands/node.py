@@ -131,7 +131,7 @@ def replay(
 
 
 def read_status(url: str, file: Path) -> NodeStatus:
-    """Return the status from the agent at `url`, or from `file` if `url` is empty; raise NoData if there is none."""
+    """Return the status from the agent at `url`, or from `file` if `url` is ""; raise NoData or SourceUnreachable."""
     import msgspec
 
     from cotenant.enforcer.report.status import NodeStatus

@@ -161,7 +161,7 @@ def level_of(path: CgroupPath, layout: Layout) -> Level | None:
 # --- which layout a node has ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The detected layout; if detection failed, it is None and `problem` says why."""
+    """The detected layout, None if detection failed; `problem` says why, or that a second cgroup tree is ignored."""
 
     layout: Layout | None
     problem: str = ""

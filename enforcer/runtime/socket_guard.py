@@ -66,7 +66,7 @@ class SocketGuard:
         return True
 
     def release(self) -> None:
-        """Remove both names of the socket, the public one only if it is still ours, and unlock the socket."""
+        """Remove both names of the socket, the public one only if it still names this socket, and unlock the socket."""
         if self._inode is not None and self._public_inode() == self._inode:
             self.public.unlink(missing_ok=True)
         self.private.unlink(missing_ok=True)

@@ -129,7 +129,7 @@ class WeekBlend:
     name: str = "week ahead (as served)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles as `Forecaster` says; raise ValueError for other steps than an hour, or more than a week."""
+        """Return quantiles (n, horizon, len(LEVELS)); raise ValueError for other steps than an hour, or over a week."""
         if grid.step_seconds != HOUR_SECONDS or horizon > WEEK_HOURS:
             raise ValueError("a week-ahead forecast needs hourly values and a horizon of at most one week")
         return blend_week(history, grid)[0][:, :horizon]

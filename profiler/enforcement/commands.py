@@ -180,7 +180,7 @@ def is_recording(file: Path) -> bool:
 
 
 def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
-    """Yield the actions in an agent's log.
+    """Yield the actions in an agent's log; an incomplete last line is skipped with a message.
 
     Raise UsageError, which names the line, if a line is no action, or if it names no node and `node` is empty.
     """

@@ -59,7 +59,7 @@ BANDS: Final = {PriorityClass.MID: Band.MID, PriorityClass.BATCH: Band.BATCH}
 
 
 class TaskName(StrEnum):
-    """The name of an eviction task, as in the annotation eviction-policy; `Interference` is our addition."""
+    """The name of an eviction task, as in the annotation eviction-policy; `Interference` is cotenant's addition."""
 
     BE_CPU = "BECPUEvict"
     CPU = "CPUEvict"
