@@ -64,10 +64,7 @@ class Amounts:
     """Bytes by which each maximum heap shrinks; the back-test lowers the measured memory by this amount."""
 
     def effective_request(self, resource: Resource) -> Floats:
-        """Return the request of each container that the scheduler counts: the request, else the limit, else 0.
-
-        The array has one value per container. The rule is that of `pod_request.effective_request`.
-        """
+        """Return the request of each container that the scheduler counts: the request, else the limit, else 0."""
         return np.nan_to_num(counted_requests(self.requests[resource], self.limits[resource]))
 
     def effective_limit(self, resource: Resource) -> Floats:

@@ -115,7 +115,7 @@ def proposals_between(notes: Iterable[LedgerNote], first_seconds: float, end_sec
 
 
 def proposed_amounts(note: LedgerNote) -> dict[str, int]:
-    """Return what a recorded proposal would free and raise, by column of REPORT."""
+    """Return the requests that a recorded proposal would save and add, by column of REPORT."""
     amounts: dict[str, int] = {}
     for resource in Resource:
         amounts[f"{resource.value}_proposed"] = int(note.details.get(f"{resource.value}_frees", 0))

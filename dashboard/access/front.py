@@ -93,7 +93,7 @@ def trusts(peer: str, trusted: Sequence[Network]) -> bool:
 
 
 def front_of(scope: Mapping[str, Any], headers: Headers, trusted: Sequence[Network], base: str) -> Front:
-    """Return the request as the browser sent it; a proxy that strips our base path `base` names it in a header."""
+    """Return the request as the browser sent it, by the headers of a proxy in `trusted`; `base` is our base path."""
     peer = (scope.get("client") or ("", 0))[0]
     by_proxy, path = trusts(peer, trusted), scope["path"]
     scheme, host = scope.get("scheme", "http"), headers.get("host", "")

@@ -43,7 +43,10 @@ WORDS: Final = 180
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One or more actions of the agent on the chart's row `lane`; `place` is the file that was written, "" if none."""
+    """One or more actions of the agent on the chart's row `lane`; `place` is the target and the knob that was written.
+
+    `holds` is true if the value is in effect from then on, false if it was restored, None if nothing was written.
+    """
 
     time_seconds: float
     lane: Lane

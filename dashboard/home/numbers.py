@@ -72,7 +72,7 @@ def peak(overview: Overview) -> Component:
 
 
 def worth(page: OverviewPage) -> Component:
-    """Return how many recommendations pass the guardrails now, and the requests that they free and raise."""
+    """Return how many recommendations pass the guardrails now, and the requests that they would save and add."""
     currency, counts = page.view.currency, page.ready
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
     if not counts.ready:

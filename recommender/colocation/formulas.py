@@ -261,8 +261,8 @@ def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floa
 
     The formula is max(min(requested, unrequested) - unreclaimable, 0), and 0 if `unreclaimable` is NaN (not known).
     `requested` sums prod requests; `unrequested` is the node's allocatable; `unreclaimable` is the peak that prod's
-    usage may reach, with its margin. With a short history it comes from Koordinator's two predictors: it is the larger
-    of the sum of the pods' peaks and the joint peak of class and system. Source: koordlet, pod and priority-class
+    usage may reach, with its margin. With a short history this peak is the larger of Koordinator's two: the sum of the
+    pods' peaks, and the peak of the priority class plus that of the system. Source: koordlet, pod and priority-class
     predictors: min(requests - peaks, allocatable - peaks), floor 0.
     """
     reclaimable = np.minimum(requested, unrequested) - unreclaimable

@@ -20,11 +20,11 @@ from cotenant.recommender.colocation.strategy import ColocationConfig
 
 @dataclass(frozen=True, slots=True)
 class Usages:
-    """The present usage of nodes, in one resource's unit, and the time of its measurement.
+    """Present usage of nodes, and forecasts of prod's usage on them, by node name in one resource's unit.
 
-    `nodes` is the usage of each entire node; `measured_seconds` the Unix time of its newest sample; `prod_reclaimable`
-    the forecast part of prod's requests that prod will not use, missing = 0; `prod_peaks` the forecast for the policy
-    `forecast`. All are keyed by node name.
+    `nodes` is the usage of each entire node, `measured_seconds` the Unix time of its newest sample; `prod_reclaimable`
+    the forecast part of prod's requests that prod will not use, missing = 0; `prod_peaks` the forecast for policy
+    `forecast`.
     """
 
     nodes: Mapping[str, float]
