@@ -191,7 +191,7 @@ def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> A
 def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
     """Return a sentence that the cluster stores no head of this ledger, with the ids of ledgers whose heads it stores.
 
-    This file may have replaced one of those ledgers.
+    The file of this ledger may have replaced one of theirs.
     """
     sentence = f"The cluster stores no head of this ledger ({ledger.id})"
     return f"{sentence}, but others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."

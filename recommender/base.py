@@ -82,7 +82,7 @@ def recommend(
     """Run a strategy and return its recommendations; never raise because of a faulty workload.
 
     If the run fails, it is repeated on each half of the containers, until the failing ones are isolated: their values
-    are withheld with reason FAILED, and the log names the cause.
+    are withheld with reason FAILED, and the log names the cause. Values based on impossible usage are withheld as well.
     """
     try:
         recommendations = strategy.recommend(evidence, settings)

@@ -125,7 +125,7 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
     """Return the recommendations, in their order, without values based on zeros or incomplete usage.
 
-    Raises, for example after an OOM kill, are kept.
+    Values that rise, for example after an OOM kill, are kept.
     """
     every = list(_all_doubts(evidence))
     why, parts = _by_container(every), defaultdict[ContainerRef, dict[str, None]](dict)

@@ -206,8 +206,8 @@ def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, An
 def wishes(request: ApiRequest) -> list[dict[str, Any]]:
     """Return the authorization attributes that the API server checks for a request, as parts of a review's spec.
 
-    A server-side apply may create the object, so it needs the rights to patch and to create. Discovery (the server's
-    version and its list of kinds) needs no right: the result is empty.
+    A server-side apply may create the object, so it needs the rights to patch and to create; a decision on a plan needs
+    the right to approve too. Discovery (the server's version and list of kinds) needs none: the result is empty.
     """
     path, _, query = request.path.partition("?")
     resource = _resource(path)

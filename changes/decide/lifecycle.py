@@ -170,7 +170,7 @@ def due_rechecks(
     """Return changes whose verification is final and that are due to be compared with the cluster, oldest check first.
 
     Verification is final after the second verdict, after harm, or after a refused rollback. `last_seconds` says when
-    each was compared last, by id; changes that this process has not compared yet come first.
+    each was compared last, by id; those never compared by this process come first. At most MOST_RECHECKS are returned.
     """
     final = (s for s in statuses if s.state.in_force and not _ages(s, pace))
     overdue = [s for s in final if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]

@@ -68,8 +68,8 @@ class FoundObjective:
     `latest`, `median` and `highest` are of the hourly values, in seconds for a latency, else as a share;
     `requests_per_hour` is the median over the hours. `false_alarms` is the share of pairs of neighbouring hours without
     a change that would have counted as harm. `reason` says why the metric cannot be used, or "". `ceiling` is the
-    objective, `period` its period or "". `is_used` is true if an object of the workload's namespace makes the metric
-    verify changes already.
+    objective's bound, `period` its period or "". `is_used` is true if an object of the workload's namespace makes the
+    metric verify changes already.
     """
 
     measure: Measure

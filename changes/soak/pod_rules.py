@@ -38,8 +38,8 @@ def pod_results(
 ) -> list[RuleResult]:
     """Return the results of the rules about the workload's own pods since `since_seconds` (Unix time).
 
-    While no pod has the new values, the rule about replicas has no data, and the only other result is that about
-    refused resizes. During a rollout that progresses, only the rule about replicas has no data.
+    During a rollout that progresses, the rule about replicas has no data. If there is no rollout and no pod has the new
+    values, it has no data either, and the only other result is that about refused resizes.
     """
     rollout = rollout_of(live, change.kind)
     carrying = _carrying_count(change, rollout, pods, since_seconds)

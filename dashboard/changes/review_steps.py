@@ -272,9 +272,8 @@ def method(
 ) -> list[Component]:
     """Return the choice among the methods by which a change can reach the pods.
 
-    Methods that are not available are disabled, with the reason. For a bundle, its format can be chosen. For a change
-    in place, or of several workloads by another method, the share that is changed first can be chosen. `commits` says
-    whether a Git repository is configured.
+    Methods that are not available are disabled, with the reason. For a bundle, its format can be chosen (`commits`:
+    also a commit); for changes in place, or of several workloads of the cluster, the share that is changed first.
     """
     asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value

@@ -69,10 +69,10 @@ class Topology:
 def publish_zones(
     topologies: Iterable[Topology], offered: Mapping[str, Mapping[Resource, int]], lend: Lend, threshold: float
 ) -> Iterator[Patch]:
-    """Yield a patch for each NodeResourceTopology whose zones have other batch amounts than `lend` computes.
+    """Yield a patch for each NodeResourceTopology whose zones should have other batch amounts than they have.
 
-    `offered` is what each node lends to batch; a missing node or resource means nothing. `threshold` is the share of
-    the published amount up to which a difference is not written.
+    `lend` computes the amounts of a node's zones; they are reduced in proportion if their sum exceeds what the node
+    lends (`offered`; missing = nothing). A difference up to the share `threshold` of the amount is not written.
     """
     for topology in topologies:
         # Name of a resource -> place of a zone -> amount; nothing where nothing is offered.

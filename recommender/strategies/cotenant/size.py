@@ -100,9 +100,10 @@ def memory_limit(place: ContainerContext, request_draft: Draft, demand: Resource
 
 
 def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
-    """Return the CPU limit, at least the highest demand with its margin; None if no limit is set.
+    """Return the CPU limit, at least the request and the highest demand with its margin; None if no limit is set.
 
-    It is not lowered unless the policy allows it, and then keeps its ratio to the request.
+    The limit of a Guaranteed pod is its request. Another is lowered only if the policy allows it, and not below its
+    ratio to the request; the annotation `cotenant.dev/max-cpu` bounds it.
     """
     now = place.container.limits.get(CPU)
     if now is None:
