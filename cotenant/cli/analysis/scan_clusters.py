@@ -69,7 +69,7 @@ Analyse = Callable[["Store", ScanJob, Progress, "ScanTarget | None"], tuple["Sto
 def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_clusters: bool) -> list[ScanJob]:
     """Return the scan jobs of the selected cluster, or of all clusters.
 
-    Raises UsageError if the cluster has to be named or declared in the settings.
+    Raises UsageError if a cluster has to be named or is not declared, or if none is declared for --all-clusters.
     """
     loaded = session.read(flags)
     if not all_clusters:

@@ -84,7 +84,7 @@ def by_setting(outcomes: Sequence[SharingOutcome]) -> dict[Setting, list[Sharing
 
 
 def curves(outcomes: Sequence[SharingOutcome]) -> tuple[dict[str, Points], dict[str, list[Spread]]]:
-    """Return by way of sharing (violation in percent, batch core-hours) per setting, mean over seeds, and intervals."""
+    """Return by way of sharing a point per setting (violation in %, batch core-hours; seeds' means), and intervals."""
     points: dict[str, list[tuple[float, float]]] = {}
     spread: dict[str, list[Spread]] = {}
     for (sharing, _), same in by_setting(outcomes).items():

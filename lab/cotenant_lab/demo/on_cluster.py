@@ -72,7 +72,7 @@ class DemoOptions:
 
     @property
     def pause_seconds(self) -> float:
-        """Seconds between two rounds of reports: a minute of the demo's day, but at least SHORTEST_SECONDS."""
+        """Seconds between two reports: the option's, else a minute of the demo's day, at least SHORTEST_SECONDS."""
         return self.interval_seconds or max(INTERVAL_SECONDS / self.speed, SHORTEST_SECONDS)
 
 

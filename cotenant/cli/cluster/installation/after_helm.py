@@ -69,7 +69,7 @@ def digest_of(text: str) -> str:
 
 
 def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:
-    """Wait until no pod of ours can write for ended features; return the names of those that can after `seconds`."""
+    """Wait until no pod of ours can write for ended features; return the names of pods that can after `seconds`."""
     end = time.monotonic() + seconds
     while (names := list(_late_pods(client, ended))) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)

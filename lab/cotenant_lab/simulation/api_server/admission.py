@@ -51,7 +51,7 @@ def used_by(pods: Iterable[Json]) -> Amounts:
 
 
 def over_quota(pod: Json, before: Json | None, others: Amounts, quotas: Sequence[Json]) -> Refusal | None:
-    """Return the 403 of the first quota that the pod would exceed, or None; `before` is the pod before a resize."""
+    """Return the 403 of the first quota that the pod exceeds or lacks an amount for; `before`: before a resize."""
     cost, mine = _cost(pod), _cost(before) if before else {}
     for quota in quotas:
         name, hard = quota["metadata"]["name"], Amounts()  # of what is counted here, by full name

@@ -77,7 +77,7 @@ class ClusterControllers:
         self._moved: set[str] = set()
 
     def settled(self, now_seconds: float) -> bool:
-        """Make steps at one time until none writes any more; return whether any step wrote."""
+        """Make steps at one time until one writes nothing, at most MOST_STEPS; return whether any step wrote."""
         done = 0
         while self.step(now_seconds) and done < MOST_STEPS:
             done += 1

@@ -50,11 +50,11 @@ class PeakService:
 
 @dataclass(frozen=True, slots=True)
 class PeakOutcome:
-    """Results of the simulation of a service: the seconds that each peak pod waited, in the order of placing, and sums.
+    """Results of the simulation of a service: each peak pod's wait in seconds, and sums over all evaluated days.
 
-    Core-hours of all evaluated days: `idle`, of Reservations on a node without a pod; `peak`, of peak pods; `jobs`, of
-    batch jobs; `cluster`, of all nodes. Numbers of pods: `handed_over`, that took a Reservation; `unplanned`, that came
-    while the plan reserved nothing.
+    Core-hours: `idle`, of Reservations on a node without a pod; `peak`, of peak pods; `jobs`, of batch jobs; `cluster`,
+    of nodes. Numbers of pods: `handed_over`, that took a Reservation; `unplanned`, that came while nothing was
+    reserved.
     """
 
     pending_seconds: tuple[float, ...]
@@ -160,7 +160,7 @@ class Planner:
 class PeakPods:
     """The service's pods beyond `base_pods`: nodes of the `running` ones, steps at which the `waiting` were created.
 
-    `cores` is the request of each pod; `pending_steps` are the waits of placed pods in steps.
+    `cores` is the request of each pod; `pending_steps` are the waits, in steps, of pods that were placed or removed.
     """
 
     cores: float
