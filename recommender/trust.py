@@ -87,7 +87,7 @@ class Grounds:
 
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
-        """Demand of each container in the older and in the newer half of its history; NaN if a half has no sample."""
+        """Mean daily CPU peak, highest memory of each container in each half of the window, older first; NaN = none."""
         halves: dict[Resource, tuple[Floats, Floats]] = {}
         window = self.evidence.window
         first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
