@@ -188,7 +188,7 @@ class Manager:
         return sum(runner.rounds for runner in self.runners if runner.feature.name == feature)
 
     def checks(self) -> Checks:
-        """Return the checks of the health probes; the manager is ready once every feature has its first lists."""
+        """Return the checks of the health probes; the manager is ready while all features have lists and a server."""
         return Checks(ready={"features": self.board.wrong})
 
     def _compare_definitions(self) -> None:
