@@ -45,7 +45,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DomainCount:
-    """A count of pods by a node label's values; `eligible` is the index of the counted nodes' mask, -1 for all."""
+    """The pods of a counter by a node label's value; `counter` and `eligible` (node mask, -1: all) are indices."""
 
     counter: int
     topology_key: str

@@ -51,7 +51,7 @@ NAMED_FAILURES: Final = 3
 MOST_PLACEMENTS: Final = 40_000  # placements after which no further nodes are tried beyond the first answer
 FIRST_GUESS: Final = 0.7  # share of the nodes that amounts alone would let go of; the longest run is first tried there
 RESOLUTION: Final = 0.01
-"""Share of the candidates by which the longest run found may be too short; the nodes left out are tried afterwards."""
+"""Share of the candidate nodes that a bisection of their order may miss; the missed nodes are tried afterwards."""
 SEARCHED_FAILURES: Final = 40
 """Number of node failures, the fullest nodes first, that the search tries; the answer is checked with all."""
 MARGIN: Final = 0.02

@@ -74,7 +74,7 @@ def find_unplaced(
 
 
 def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTrial) -> Exemptions:
-    """Return, by failure, the pods that find no place even if no node was removed, and that therefore do not count.
+    """Return, by failure, the pods that find no place after it even in the whole cluster, and therefore do not count.
 
     Such pods may need the failed nodes (for a volume or a label), or run on every node. A pod exempt in one zone's
     failure still counts when a node or another zone fails.

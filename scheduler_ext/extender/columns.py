@@ -144,7 +144,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
 def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     """Return the CPU (millicores) and memory (bytes) that one pod adds to its node's row.
 
-    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage.
+    It is the measured usage; while the pod is young (the NodeMetric may not contain it yet), at least its estimate.
     PROD_USED counts a prod pod's estimate instead if the NodeMetric calls the pod not prod or lacks its usage.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)

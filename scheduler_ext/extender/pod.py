@@ -78,10 +78,10 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Amounts)
 class NewPod:
     """The facts about a pod that the rules use; pairs are (millicores, bytes).
 
-    `estimate` is the usage that LoadAware expects; `predicted` is the pod's own forecast if known, else the estimate.
-    `run_seconds` is the expected run time, infinity if unlimited; `assigned_seconds` is the Unix time of placement,
-    None before it. A `choosy` pod has preferences among nodes, a `replica` belongs to a set that the scheduler spreads
-    over zones by default; `unread` says why its amounts could not be read, or "".
+    `estimate` is the usage that LoadAware expects, which counts at least until `young_until` (Unix time); `predicted`
+    is the pod's own forecast, else the estimate. `run_seconds` is the expected run time, infinity if unlimited;
+    `assigned_seconds` is the Unix time of placement, None before it. A `choosy` pod has preferences among nodes, a
+    `replica` belongs to a set that is spread over zones by default; `unread` says why its amounts are unreadable.
     """
 
     identity: PodIdentity

@@ -66,8 +66,7 @@ def waits_for(spec: Json) -> list[str]:
 def matches_terms(required: Json, node: ExtenderNode) -> bool:
     """Return whether a NodeSelector of a pod's affinity or of a persistent volume selects the node.
 
-    It does if all expressions of one of its terms match. An empty term matches no node, nor does a selector without
-    terms.
+    It does if all expressions of one of its terms match. An empty term matches no node, nor does a lack of terms.
     """
     name = {"metadata.name": node.name}
     for term in required.get("nodeSelectorTerms") or ():

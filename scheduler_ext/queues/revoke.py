@@ -126,7 +126,7 @@ def revocation(
 ) -> tuple[list[Create], list[tuple[str, str]]]:
     """Return the evictions due now, and Events (object, message) about quotas that cannot evict enough.
 
-    Both are empty while `queues.revoke` is off.
+    Both are empty while `queues.revoke` is off. `since` has, by quota, the time since which it exceeds its runtime.
     """
     pods = let_go_by_quota(view, since) if settings.revoke else {}
     evictions: list[Create] = []

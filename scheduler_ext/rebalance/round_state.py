@@ -73,7 +73,7 @@ class NodeRows(NamedTuple):
 
 
 class NodeExcess(NamedTuple):
-    """A pod's usage and the load above the threshold as shares of its node, and the resources above it; all (2,)."""
+    """A pod's usage, the resources above their threshold, and the load above it; shares of the pod's node, all (2,)."""
 
     shares: Floats
     over: Flags

@@ -46,7 +46,8 @@ def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSetting
 def check_usage(columns: Floats, pod: NewPod, now_seconds: float, settings: LoadAwareSettings) -> NodeVerdicts:
     """Return whether each node is too busy for the pod; `columns` is (WIDTH, n).
 
-    Pods of DaemonSets pass everywhere, and so does every pod if load-aware scheduling is off.
+    Nodes with an expired NodeMetric are refused too, unless `schedule_when_expired`. Pods of DaemonSets pass
+    everywhere, and so does every pod if load-aware scheduling is off.
     """
     verdicts = NodeVerdicts.passing(columns.shape[1])
     if pod.daemon or not settings.on:

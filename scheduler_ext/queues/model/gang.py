@@ -162,8 +162,8 @@ def gang_of_pod(
 def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, Gang]:
     """Return all gangs by "namespace/name": those that PodGroups define, and those that only pods define.
 
-    If pods of a gang disagree about the minimum, or gangs of a group do not all name each other, the gang has a
-    problem. In everything else the oldest pod's values are used, with a note.
+    A gang has a problem if its pods disagree about the minimum, if its group's gangs do not all name each other, or if
+    one of these has a problem. In everything else the oldest pod's values are used, with a note.
     """
     gangs = {gang.key: gang for gang in pod_groups}
     oldest: dict[str, Gang] = {}

@@ -58,7 +58,7 @@ class OwnerTemplate:
 
 
 def owner_of(template: Json, selector: Json, pods: Sequence[Json]) -> OwnerTemplate:
-    """Return the workload with the overhead of its youngest pod that has the template's RuntimeClass.
+    """Return the workload with its template's overhead, else that of its youngest pod with the template's RuntimeClass.
 
     `pods` are the workload's, from the API server: a RuntimeClass that a webhook sets is only in the pods.
     """
