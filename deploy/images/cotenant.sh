@@ -29,7 +29,7 @@ if [ "$role" = node ]; then
     $python -c 'import cotenant.enforcer.__main__, cotenant.enforcer.assembly, grpc, google.protobuf, numpy, ssl, sqlite3'
     chroot "$root" /usr/sbin/tc -V && chroot "$root" /usr/sbin/nft --version
 else
-    $python -c 'import dash, kubernetes, pandas, pyarrow.dataset, pyarrow.parquet, scipy.optimize, sklearn.ensemble'
+    $python -c 'import dash, kubernetes.config, pandas, pyarrow.dataset, pyarrow.parquet, scipy.optimize, sklearn.ensemble'
     $python -c 'import statsmodels.api, uvloop, httptools, ssl, sqlite3; import cotenant.cli.main'
 fi
 sh /images/sbom.sh "$root" "$role"

@@ -14,15 +14,19 @@ find "$packages" -depth \( -type d \( -name tests -o -name labextension -o -name
     -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.pyi' -o -name '*.h' -o -name '*.hpp' -o -name '*.c' \
     -o -name '*.cpp' -o -name '*.a' -o -name '*.map' -o -name '*.dev.js' -o -name widgetbundle.js \) -exec rm -rf {} +
 find "$packages" -path '*/statsmodels/datasets/*' -name '*.csv' -exec rm -f {} +
-# Arrow's RPC and the asynchronous Kubernetes client: nothing here loads them.
-find "$packages" -path '*/pyarrow/*' -name '*flight*' -exec rm -rf {} +
-rm -rf "$packages"/kubernetes/aio "$packages"/wheel "$packages"/wheel-* "$packages"/pyarrow/src \
+# Nothing here loads Arrow's RPC, plans and S3 client (buckets are read by obstore), the Kubernetes client beyond its
+# configuration, and what builds wheels.
+find "$packages" -path '*/pyarrow/*' \( -name '*flight*' -o -name '*substrait*' -o -name 'libarrow_s3*' -o -name '_s3fs*' \) \
+    -exec rm -rf {} +
+rm -rf "$packages"/kubernetes/aio "$packages"/kubernetes/client/api "$packages"/kubernetes/client/models \
+    "$packages"/setuptools "$packages"/setuptools-* "$packages"/_distutils_hack "$packages"/distutils-precedence.pth \
+    "$packages"/wheel "$packages"/wheel-* "$packages"/pyarrow/src \
     "$root"/usr/local/share "$root"/usr/local/etc
 find "$root"/usr/local/bin ! -type d -exec rm -f {} + # the packages' own commands; cotenant's come with its wheel
 
 # Symbols for debuggers. Libraries in *.libs were patched after they were linked, which strip does not survive.
 find "$packages" -name '*.so*' -type f ! -path '*.libs/*' -exec strip --strip-unneeded {} +
 
-# Compiled by content, not by time: the same bytes on every build. Of the Kubernetes client only its configuration is used.
+# Compiled by content, not by time: the same bytes on every build.
 /usr/bin/python3.11 -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / \
-    -x '/kubernetes/client/(api|models)/' "$root/usr/lib/python3.11" "$packages"
+    "$root/usr/lib/python3.11" "$packages"
