@@ -79,11 +79,13 @@ def reclaim_decisions(
 def reclaim_frontier(
     node_usage: pd.DataFrame, *, resource: str = "cpu", settings: str | Path | None = None
 ) -> pd.DataFrame:
-    """Return the capacity that could be lent at each share of violated decisions, for cotenant's and static predictors.
+    """Return the capacity that cotenant's and static predictors would have lent, by share of violated decisions.
 
-    `node_usage` is as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio
-    (share of violated decisions), savings_ratio (lent, relative to an oracle) and ours (whether it is cotenant's).
-    Compare predictors at equal violation.
+    `node_usage` has the columns time, node, cpu_usage_millicores and cpu_allocatable_millicores (or
+    memory_working_set_bytes and memory_allocatable_bytes), of more than 15 days. A decision lends allocatable minus the
+    predicted peak of the next 24 hours, and is violated if usage exceeds that peak. One row per predictor (curve) and
+    setting (its risk or factor): violation_ratio (share of violated decisions), savings_ratio (lent / what an oracle
+    would have lent) and ours (whether it is cotenant's). Compare predictors at equal violation.
     """
     _, trial = _trial(node_usage, resource_of(resource))
     curves = frontier("the DataFrame", trial, settings_of(settings).node_peak).curves
