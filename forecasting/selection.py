@@ -100,7 +100,7 @@ def back_test(
 
 
 def current_scores(daily: Floats, near: NearTest) -> Floats:
-    """Return members' present scores for each series, (M, n), lower is better: `daily`, and the last hours' `near`."""
+    """Return members' present scores per series, (M, n), lower is better, by `daily` scores and the `near` test."""
     return daily + NEAR_WEIGHT * damp_log_ratio(near.ratio)
 
 

@@ -52,8 +52,8 @@ _TREND_DAYS = 5
 def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
     """Return the usage pattern of each portrait, by the first matching rule; thresholds are this module's constants.
 
-    Unknown: too short. Idle: p95 at most IDLE_MILLICORES (memory: 0). Flat: p95 - p5 small relative to the mean. Trend.
-    Weekly: workday and weekend explain clearly more variance than the half hour. Daily: the half hour does. Bursty.
+    Rules: unknown (too short), idle (p95 <= IDLE_MILLICORES; memory: 0), flat (small p95 - p5), trend (of daily means),
+    weekly (workday and weekend explain clearly more than the half hour), daily (the half hour explains much), bursty.
     """
     mean, (p5, p95) = portraits.mean, portraits.percentiles((0.05, 0.95)).T
     # Shares of variance that the half hour of the day explains, alone and with workday/weekend, (n,) each:

@@ -64,8 +64,8 @@ class ContainerSettings:
     """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
     `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". If the
-    pod's annotation cannot be read, `broken` says why (else ""), and only amounts that are known from elsewhere are
-    set.
+    pod's annotation cannot be read, `broken` says why (else ""), and amounts are set only if the containers' resources
+    show them.
     """
 
     cpu_shares: int | None = None
@@ -205,7 +205,7 @@ def _tighter(first: int, second: int) -> int:
 
 
 def _parse_batch_amounts(pod: PodSpec, name: str, sides: _Sides) -> BatchAmounts:
-    """Return the amounts of an annotation; whole numbers, as our webhook writes them, need no quantity parser."""
+    """Return the amounts of an annotation; whole numbers, as the webhook writes them, need no quantity parser."""
     requests, limits = (
         {
             key: value

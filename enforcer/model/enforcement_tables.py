@@ -109,7 +109,7 @@ def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Reten
 
 
 def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:
-    """Return a row per node, new rows replacing old ones: the `keep.nodes` newest that end within `keep.days`."""
+    """Return a row of CPU time series per node, new ones replacing old: the `keep.nodes` newest of `keep.days`."""
     rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}
     oldest = keep.now_seconds - keep.days * DAY_SECONDS

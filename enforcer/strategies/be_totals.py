@@ -59,7 +59,7 @@ class _PodTotals:
     """The wants for a pod by both conversions of shares, and the weights that show which conversion its runtime uses.
 
     `broken` says why the annotation cannot be read, or is "". `left` are weights of containers that keep the kubelet's
-    shares, `wanted` of those that get ours; only weights that differ by conversion are listed.
+    shares, `wanted` of those that get the agent's; only weights that differ by conversion are listed.
     """
 
     wants: tuple[Want, ...]
@@ -130,7 +130,7 @@ def _weights(shares: Mapping[CgroupPath, int]) -> tuple[_Weights, ...]:
 def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
     """Return whether this pod's runtime converts shares by the newer formula, as its containers' weights show.
 
-    Containers that keep the kubelet's shares decide, because ours must use the same formula beside them; without such
+    Containers that keep the kubelet's shares decide, because the agent's must use the same formula; without such
     containers, those decide whose shares a hook has set.
     """
     present = {c.group.path: c.group.knobs.get(Knob.CPU_SHARES) for c in pod.containers if c.group is not None}
@@ -148,8 +148,8 @@ def _wants(
 ) -> Iterator[Want]:
     """Yield the values that batch resources give to one cgroup.
 
-    `kubelets` are the kubelet's values for it, which are restored; `made_from` are the same if a hook may have set ours
-    at creation. With `strict` the kubelet may have set limits too, which a batch limit must not loosen.
+    `kubelets` are the kubelet's values for it, which are restored; `made_from` are the same if a hook may have set the
+    agent's at creation. With `strict` the kubelet may have set limits too, which a batch limit must not loosen.
     """
     if resources.empty:
         return

@@ -41,12 +41,12 @@ _NODES_AT_ONCE: Final = 2000
 class NodePeaks(Generic[RefT]):
     """Peaks of n nodes at R risks, (n, R), in the unit of usage; lower at a higher risk, NaN if the reason is NO_DATA.
 
-    violation: share of back-tested decisions whose peak was exceeded, (n, R), NaN = none; days: tested days, (n,);
-    model: per node, what the peak is based on; reason: OK, or why Koordinator's formula was used. class_peaks: the peak
-    by Koordinator's priority-class predictor alone, (n,), at most the peak of a node whose model is FALLBACK; None =
-    not known. tested: past decisions at the first risk; None = none was tested. highest, week: highest usage of the
-    last 14 and 7 days, and added: what the rule adds to their mean at the first risk, (n,) each, NaN if Koordinator's
-    formula was used; None = not known.
+    - violation (n, R): share of back-tested decisions whose peak was exceeded, NaN = none; days (n,): tested days.
+    - model: what each node's peak is based on; reason: OK, or why Koordinator's formula was used.
+    - class_peaks (n,): peak by Koordinator's priority-class predictor alone; not above the peak if model is FALLBACK.
+    - tested: past decisions at the first risk; None = none was tested.
+    - highest, week (n,): highest usage of the last 14 and 7 days; added (n,): what the rule adds to their mean at the
+      first risk; NaN if Koordinator's formula was used. These and class_peaks: None = not known.
     """
 
     refs: tuple[RefT, ...]

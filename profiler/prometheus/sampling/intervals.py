@@ -149,7 +149,7 @@ def lived_through(series: str) -> str:
 
 
 def windows_of_hour(series: str) -> str:
-    """Return the PromQL of each series' samples in some windows of an hour: `_SEEN` x windows with any + their number.
+    """Return the PromQL that sums each series' samples in some windows of an hour, and `_SEEN` per window with any.
 
     A series is left out unless it has samples in most windows. A window is a millisecond shorter than five minutes, so
     that a sample at the border of two windows is in only one of them on every server.
