@@ -70,8 +70,8 @@ def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]
     """Return the problems of an update that changes a pod's class, quota, gang or assigned capacity.
 
     FIXED_LABELS, FIXED_ANNOTATIONS and gang annotations may never change. MARKS, which controllers and schedulers
-    assign, may change if the writer may assign them (`gives`). The priority class is checked only if all these are
-    unchanged.
+    assign, may change if the writer may assign them (`gives`). A change of the priority class is a problem if there is
+    no other.
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):

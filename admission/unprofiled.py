@@ -38,9 +38,9 @@ def unprofiled_pods(
     """Yield each pod that a profile selects but that has none of its values, with the first such profile.
 
     `profiles` has by name each profile and the Unix time of its last change, `namespace_labels` the labels of each
-    known namespace. Static pods, pods in other namespaces, and pods created before a profile's last change are not
-    compared. Nor are profiles for less than 100 % of the pods, and profiles that set nothing by which a pod could be
-    recognised.
+    known namespace. Not compared are static pods, pods in unknown or excluded namespaces, pods created before the
+    profile's last change, profiles for less than 100 % of the pods, and profiles that set no value to recognise a pod
+    by.
     """
     for pod in pods:
         labels = namespace_labels.get(pod.namespace)

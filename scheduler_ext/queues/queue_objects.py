@@ -67,8 +67,8 @@ SUCCEEDED: Final = "status.phase=Succeeded"
 class WatchedQueuePod:
     """A pod whose quota is not resolved yet, because that needs the quota tree.
 
-    `quota_label` is the quota that its label names, `gated_for` the one for which the webhook gated it at its creation,
-    "" for none. `never_gated`: the webhook never gates it, because a DaemonSet or the kubelet created it.
+    `quota_label` is the quota that its label names, `gated_for` the quota for which the webhook gated the pod, "" for
+    none. A `never_gated` pod was created by a DaemonSet or the kubelet, so that the webhook never gates it.
     """
 
     pod: QueuePod

@@ -79,7 +79,7 @@ class MarkChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """A node's emptying taint, and what the round does with it. `reason` is why it is removed or what it waits for.
+    """A node's emptying taint, and what the round does with it: `reason` is why it is removed, or why emptying waits.
 
     `pods` still have to leave; `cost` is that of all their moves, `gain` what the empty node gains, both in
     node-seconds. `approved` is True if a person started the emptying.

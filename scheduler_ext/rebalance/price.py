@@ -98,8 +98,8 @@ def overload_seconds(ahead: Floats, high: Floats, over: Flags, now_seconds: floa
     """Return how many seconds the resources in `over` stay above the threshold.
 
     The overload ends with the first half hour that is not above. `ahead` is the load of half hours from the present one
-    on, (steps, 2); `high` is (2,). A future overload counts from its beginning. The result is half an hour if there is
-    no forecast or the forecast does not expect the overload.
+    on, (steps, 2); `high` is (2,). A future overload counts from its beginning. The result is half an hour if no
+    forecast expects the overload to begin within AHEAD_STEPS.
     """
     above: Flags = np.logical_or.reduce((ahead > high) & over, axis=1)
     begins = int(np.argmax(above)) if above.any() else len(above)

@@ -31,7 +31,7 @@ TODAY, RIGHT_SIZED, PACKED, BOTH = "today", "right-sizing alone", "packing alone
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """One of the four monthly bills: the price of its nodes with a price, and the number of those without (`unpriced`).
+    """One of the four monthly bills: the price of all priced nodes, and the number of the other nodes (`unpriced`).
 
     `nodes` is None if the bill was not computed, and `reason` says why ("" if it was). No mix of the listed machine
     types costs less than `bound_month`.

@@ -79,7 +79,7 @@ class Owner:
 class Affinity:
     """A pod's annotation `reservation-affinity`: the pod may use only Reservations that match it.
 
-    If `name` is set, only that Reservation matches; one of `terms` must match the Reservation's labels.
+    If `name` is set, only that Reservation matches. Its labels must have all of `selector` and match one of `terms`.
     """
 
     name: str = ""

@@ -141,7 +141,7 @@ def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> boo
 
     - A decision of scope SERIES always applies. An approval of one occurrence applies until that has its score.
     - A rejection of one occurrence, which gets no score, applies up to the schedule's first window that was not over
-      when the plan was rejected; for a forecast plan, to windows that begin within a day of the rejection.
+      when the plan was rejected; to a forecast plan's windows that begin within a day of it; to a manual plan always.
     """
     if approval.scope is DecisionScope.SERIES:
         return True
