@@ -170,7 +170,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Return the candidates of GitOps tools whose step may be written to files, which a full queue does not stop."""
+    """Return the candidates that a GitOps tool manages and whose step may be written to files, even in a full queue."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
