@@ -69,8 +69,9 @@ def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
 def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], classes: SpreadClasses = SHIPPED) -> Array:
     """Return quantiles (n, levels) of the next day's maximum from past maxima (n, days), newest last.
 
-    `fallback` (n,) is the base if no day is known, such as the maximum of a usage summary; NaN there gives NaN.
-    `classes` are the product's settings unless others are compared.
+    They are a base level x quantiles of past ratios to it. `fallback` (n,) is the base level if no day is known, such
+    as the maximum of a usage summary; NaN there gives NaN. `classes` are the product's settings unless others are
+    compared.
     """
     bases = [_base(maxima[:, :day]) for day in range(_FEWEST_DAYS, maxima.shape[1])]
     then = np.stack(bases, axis=1) if bases else np.empty((len(maxima), 0), dtype=np.float32)

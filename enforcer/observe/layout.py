@@ -101,7 +101,7 @@ def checked_container_id(container_id: str) -> str:
 
 
 def checked_path(path: str) -> CgroupPath:
-    """Return the path; raise UsageError if a part is empty or starts with a dot, or it has more than DEEPEST parts."""
+    """Return the path; raise UsageError if it has over DEEPEST parts, or an empty or invalid one, such as `..`."""
     parts = path.split("/")
     if len(parts) > DEEPEST or not all(_PART.fullmatch(part) for part in parts):
         raise UsageError(

@@ -24,8 +24,8 @@ _ROUNDING: Final = 1e-6  # of a limit, by which usage may be above a peak
 def worst_span(of: PastPeaks) -> slice | None:
     """Return the six-hour blocks of the 24 hours in which the most nodes exceeded their peaks; None if no node did.
 
-    If several spans have equally many such nodes, the one with the largest excess counts, then the last. A span may be
-    cut at the end of the blocks.
+    Among spans with equally many of these nodes, the one with the largest excess is returned, else the last. A span may
+    be cut at the end of the blocks.
     """
     excess = _excess(of)
     short = excess > _ROUNDING

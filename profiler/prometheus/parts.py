@@ -323,8 +323,8 @@ def _pieces(rates: Rates, cores: float) -> str:
 def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]) -> tuple[QueryPart, ...]:
     """Return the query parts of GPU usage from DCGM's exporter for metrics in `names`; all in percent of one device.
 
-    `rates` are those of the exporter's interval, the longest if there are several. If a device has both metrics of its
-    cores, the finer one is used.
+    `rates` are the windows for the exporter's scrape interval, the longest if there are several. If a device has both
+    metrics of its cores, the finer one is used.
     """
     own = of_labels(labels)
 
@@ -363,7 +363,7 @@ MIG_RESOURCE: Final = "nvidia_com_mig_"
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
     """Return the query parts of requests, limits, restarts and OOM kills, sidecars included.
 
-    `rates` are those of the interval at which kube-state-metrics is scraped.
+    `rates` are the windows for the interval at which kube-state-metrics is scraped.
     """
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of

@@ -39,8 +39,8 @@ class Autoscalers:
     def of_pods(self, ref: WorkloadRef, containers: Sequence[Container]) -> Autoscaler | None:
         """Return the autoscaler of a workload whose pods have these containers, None if there is none.
 
-        An exported target for one container has the same labels as one for the whole pod. If a pod keeps only one
-        container running, the two mean the same; otherwise the targets are unclear, and the result has none.
+        An exported target for one container has the same labels as one for the whole pod. Both mean the same if a pod
+        keeps only one container running; otherwise the result has no targets, because they are unclear.
         """
         scaler = self.of.get(ref)
         if scaler is None or sum(c.role is not ContainerRole.INIT for c in containers) <= 1:
