@@ -72,7 +72,7 @@ class GroupIdentity(Stateless):
 
 
 def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
-    """Return the CPU policy of the pod's class; for Guaranteed pods without a label LSR's if it is on, else LS's."""
+    """Return the CPU policy of the pod's class; for Guaranteed pods without a label, LSR's if that is on, else LS's."""
     of_class = policy.classes.of(class_of(pod)).cpu_qos
     unlabelled = pod.qos_class is QosClass.NONE and pod.kube_qos is KubeQos.GUARANTEED
     return policy.classes.ls_class.cpu_qos if unlabelled and not of_class.enable else of_class

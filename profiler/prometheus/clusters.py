@@ -93,10 +93,7 @@ def latest(answer: Answer) -> float:
 
 
 def created_seconds(births: Answer) -> int | None:
-    """Return the Unix time at which the cluster was created, by the newest sample of kube-system's creation time.
-
-    Return None if the server does not report it.
-    """
+    """Return the Unix time at which the cluster was created, kube-system's latest in `births`; None without any."""
     return max((int(values[-1]) for _, values in births if len(values)), default=None)
 
 

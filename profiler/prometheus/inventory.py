@@ -144,7 +144,8 @@ def build(
 ) -> InventoryBuild:
     """Build the inventory; `now_seconds` is its time, and the end of pods that are gone until usage shows the true end.
 
-    If `marks` is None, `rows` give the classes. If `coverage` is None, the server has just these metrics, all read now.
+    If `marks` is None, QoS and priority classes are read from `rows`. If `coverage` is None, the server has exactly the
+    metrics of these rows, all read at this time.
     """
     listed = declared.controllers(rows.state)
     # The pods that there are at the moment: any series of one shows it

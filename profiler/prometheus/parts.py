@@ -188,7 +188,7 @@ class Rates:
         """Number of pieces into which a slot is cut for its maximum; with one piece, the mean is the maximum.
 
         A piece spans at least 1.5 scrapes, and five pieces per slot are enough: every evaluation makes the server read
-        its window again, and CPU requests are about minutes.
+        its window again, and CPU requests need no finer maxima.
         """
         return max(1, min(5, int(FIVE_MINUTES_SECONDS // (1.5 * self.scrape_seconds))))
 

@@ -149,7 +149,7 @@ def requested(pod: PodSpec, resource: Resource) -> int:
     """Return the pod's batch-* or mid-* request, as a scheduler counts it; 0 for a pod of another class.
 
     Native sidecars count in addition to the containers, init containers only if one needs more than these. A container
-    without the request counts its limit, as Kubernetes defaults extended resources.
+    without the request counts its limit, because Kubernetes sets the request of an extended resource to it.
     """
     band = BANDS.get(pod.effective_priority)
     if band is None:
