@@ -124,8 +124,8 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
     """Return the time spans to request: after the last pull, before the first pull, and spans that failed earlier.
 
-    A signal's newest slots are requested again, because samples may be late. An hourly signal is only requested when a
-    new hour is complete, and none of its hours again.
+    A signal's newest slots are requested again, because samples may be late. An hourly signal is requested once a new
+    hour is complete, and its earlier hours are not requested again.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
     spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]

@@ -90,7 +90,7 @@ def decide(
 ) -> tuple[TickDecision, Memory]:
     """Return the decision of this tick and the new memory.
 
-    If a strategy raises an error, it runs again without the few pods that cause it, or else its last wants are kept.
+    If a strategy raises an error, it runs again without the few pods that cause it; if that fails, its last wants stay.
     """
     mode, node = mode_of(observation, policy, ages), observation.node.name
     if policy is None or mode is AgentMode.RELEASE:

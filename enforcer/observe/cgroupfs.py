@@ -241,7 +241,7 @@ class Hierarchy:
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
-        """Write a setting and return the answer; raise NodeUnreadable if no more files can be opened.
+        """Write a setting and return 0, an errno or GONE; raise NodeUnreadable if no more files can be opened.
 
         `present` is the present value; it lists block devices whose lines are reset if `value` lacks them. Every line
         is tried, so that a missing block device (ENODEV) does not prevent limits of other devices.

@@ -119,7 +119,7 @@ _BASES: Final = {
 
 
 def host_application_path(application: HostApplication, layout: Layout) -> CgroupPath:
-    """Return the path of a host application's cgroup: base, parentDir, relativePath.
+    """Return the path of a host application's cgroup: its base, parentDir and relativePath, joined.
 
     Without a cgroupPath, Koordinator's own paths apply: host-best-effort/<name> for BE, else
     host-latency-sensitive/<name>. Raises UsageError for an invalid path, or one of Kubernetes' own cgroups.

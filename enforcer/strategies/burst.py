@@ -217,7 +217,7 @@ def update_tokens(
 ) -> Tokens:
     """Return the limiter after this tick; `use_percent` is the container's usage in percent of its CPU limit.
 
-    A limiter that is new or has a new capacity is filled to START_SHARE x `start` (0..1). Only whole seconds count, the
+    A limiter that is new or has a new capacity has START_SHARE x `start` (0..1) of it. Only whole seconds count, the
     rest in the next tick: otherwise ticks a little shorter than a second would never spend anything.
     """
     period = strategy.cfs_quota_burst_period_seconds
