@@ -78,7 +78,7 @@ MEANWHILE = {
 }
 
 
-@pytest.mark.parametrize(("event", "order"), zip(MEANWHILE, (WASTE_FIRST, "sort=-workload"), strict=True))
+@pytest.mark.parametrize(("event", "order"), [*zip(MEANWHILE, (WASTE_FIRST, "sort=-workload"), strict=True)])
 def test_rows_of_a_new_filter_are_shown_in_the_order_of_now_though_something_happens_while_they_are_waited_for(
     open_page: Open, address: str, event: str, order: str
 ) -> None:
