@@ -210,8 +210,8 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
 def limit_floor(memory: MemoryUse) -> int:
     """Return the lowest safe memory limit in bytes: working set + half the page cache, at least 1.05 x working set.
 
-    The kernel drops cache to get below a lower limit, but kills a task if it does not find enough at once, such as
-    pages that are already written to disk. So each tick takes at most half of the cache.
+    The kernel drops cache to get below a lower limit, but kills a task if it cannot drop enough at once, for example
+    because pages are not written to disk yet. So each tick takes at most half of the cache.
     """
     cache = max(memory.usage - memory.working_set, 0)
     return max(int(memory.working_set * MEMORY_MARGIN), memory.working_set + cache // 2)
