@@ -90,7 +90,7 @@ class MetricSource(Protocol):
         """Return one line that identifies the source to people, without secrets."""
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
-        """Return the present state of the cluster, with the pods of the window that are gone."""
+        """Return the present state of the cluster, with those pods of the window that no longer exist."""
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Yield the usage in the time spans of signals, oldest first, in parts of bounded size."""
@@ -101,7 +101,7 @@ class MetricSource(Protocol):
 
     @property
     def peak_seconds(self) -> float:
-        """Longest rate window of any series, in seconds, from which a slot's peak is computed; 0 if unknown."""
+        """Length in seconds of the rate windows whose highest value is a slot's peak; 0 if unknown."""
 
     def record(self, now_seconds: int) -> QualityRecord:
         """Return the source's quality record since its creation: costs of the queries, defects and notes."""
@@ -109,7 +109,7 @@ class MetricSource(Protocol):
 
 @runtime_checkable
 class KnowsTime(Protocol):
-    """A metric source that reports at which times it has samples, and the present time by its clock."""
+    """A metric source that reports whether it has samples in a time window, and the present time by its clock."""
 
     def has_usage(self, window: TimeWindow) -> bool:
         """Return False if the source has no CPU usage of any container in the window; True if it has, or if unknown."""

@@ -71,7 +71,7 @@ class OffTimes:
         return off
 
     def of(self, silences_found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Return these times without silences that are not found again; a silence that spans `since_seconds` stays."""
+        """Return only the silences that are in `silences_found` or span `since_seconds`, and the off times in them."""
         silent = set(silences_found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}
@@ -111,7 +111,7 @@ class KnowsCounters(Protocol):
 
 
 def examine(known_times: OffTimes, silences_found: Iterable[Silence], source: object) -> OffTimes:
-    """Return the known off times, extended by examining further silences with the source, the newest first."""
+    """Return the known off times, extended by examining the newest MOST_AT_ONCE other silences with the source."""
     if not isinstance(source, KnowsCounters):
         return known_times
     done, off = list(known_times.examined), list(known_times.off)

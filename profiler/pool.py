@@ -53,7 +53,7 @@ def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: i
 
 
 def reduce_columns(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """Group columns: result[:, t] = `ufunc` over the columns with target t, or `fill`; target -1 is left out."""
+    """Group columns: result[:, t] = `ufunc` over the columns with target t, `fill` if none; target -1 is left out."""
     in_group = target >= 0
     return reduce_rows(ufunc, values[:, in_group].T, target[in_group], size, fill).T
 
@@ -83,7 +83,7 @@ class FilledSeries:
     hold_until: Integers
 
     def sums(self, rows: slice) -> tuple[Floats, Flags]:
-        """Return for each slot the sum of adjacent series, `rows`, and whether any of them has a sample."""
+        """Return for each slot the sum of the series in the slice `rows`, and whether any of them has a sample."""
         sums, reported = np.zeros(self.size), np.zeros(self.size, dtype=bool)
         begins, ends = self.bounds[:-1][rows], self.bounds[1:][rows]
         firsts = self.first[rows]
@@ -189,7 +189,7 @@ def by_workload(
 
 
 class Owners:
-    """Finds the workload of each usage series; equal tuples of series references are looked up once."""
+    """Finds the workload of each usage series; the same tuple object of series references is looked up only once."""
 
     def __init__(self, inventory: Inventory, workloads: Sequence[WorkloadRef]) -> None:
         self._inventory, self.workloads = inventory, tuple(workloads)
@@ -228,7 +228,7 @@ class GroupTotal(NamedTuple):
     alive: Flags
 
     def values(self) -> Floats:
-        """Return the total of each slot, with estimates for missing samples; NaN means a gap, 0 that no pod lived."""
+        """Return each slot's total with estimates; NaN before the first sample and in gaps, 0 where no pod lived."""
         if not self.reported.any():
             return np.full(len(self.sums), np.nan)
         before = np.arange(len(self.sums)) < self.reported.argmax()

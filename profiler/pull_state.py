@@ -141,7 +141,7 @@ def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings
 
 
 def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
-    """Return the state while these spans are pulled: they are open, and a new signal has no complete time yet."""
+    """Return the state while these spans are pulled: they are open, and a new signal begins at its first span."""
     first: dict[Signal, int] = {}
     for span in spans:
         first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
@@ -155,7 +155,7 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
 
 
 def is_of_future(state: PullState, now_seconds: int) -> bool:
-    """Return whether an earlier pull requested time after now: its clock was ahead, or the present clock is behind."""
+    """Return whether an earlier pull reached well beyond now: its clock was ahead, or the present clock is behind."""
     return any(end > now_seconds + _FUTURE_SECONDS for end in state.until.values())
 
 
@@ -195,7 +195,7 @@ def ask_silences(state: PullState, grid: TimeGrid, is_seen: npt.NDArray[np.bool_
 def finish_pull(
     state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
 ) -> PullState:
-    """Return the state after a complete pull: all requested time spans are complete, except for `failed`."""
+    """Return the state after a complete pull: no span is open; holes now read or before `keep_since` are dropped."""
     since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
     answered = set(spans) - set(failed)
     holes = [h for h in dict.fromkeys(state.holes) if h not in answered and h.end_seconds > keep_since]

@@ -94,7 +94,7 @@ class _SampledLife:
 
 @dataclass(slots=True)
 class Sightings:
-    """Facts about pods, collected from blocks of usage; its size grows with the number of containers only."""
+    """Facts about pods, collected from blocks of usage; its size does not grow with the number of samples."""
 
     signals: set[Signal] = field(default_factory=set)
     lives: dict[PodContainerRef, _SampledLife] = field(default_factory=dict)
@@ -408,7 +408,7 @@ def _still_using(
 
 
 def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
-    """Return notes on pods with usage that kube-state-metrics does not report, or no longer; empty without any."""
+    """Return notes on pods with usage that kube-state-metrics never reported, or no longer does; empty without any."""
     strangers = unnamed_pods(inventory)
     unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
     listed_no_more = agree(

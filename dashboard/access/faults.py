@@ -65,7 +65,7 @@ class Faults:
 
 
 def unknown_file(headers: front.Headers) -> Response:
-    """Return a 404 for a file of a Dash component library that does not exist."""
+    """Return a 404 for an address that serves nothing, such as a missing file of a Dash component library."""
     refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")
     return answers.refusal_response(refused, headers)
 

@@ -63,7 +63,7 @@ class Front:
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers by lower-case name; values of a repeated header are joined by commas, as HTTP defines it."""
+    """Return the headers by lower-case name; values of a repeated header are joined by commas, except Cookie's."""
     by_name: dict[str, str] = {}
     for raw, value in scope["headers"]:
         name, text = raw.decode("latin-1").lower(), value.decode("latin-1")

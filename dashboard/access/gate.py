@@ -360,7 +360,7 @@ class Gate:
         return [(b"set-cookie", text.encode()) for text in cookies]
 
     def cookie(self, name: str, value: str, visit: Visit, *, script: bool = False, seconds: int | None = None) -> str:
-        """Return a Set-Cookie header for this application's path, not sent cross-site; scripts read it if `script`."""
+        """Return a Set-Cookie header: SameSite=Lax and HttpOnly or, if `script`, Strict and readable by scripts."""
         parts = [f"{name}={value}", f"Path={self.base}", f"SameSite={'Strict' if script else 'Lax'}"]
         parts += [] if script else ["HttpOnly"]
         parts += ["Secure"] if visit.front.secure else []
@@ -369,7 +369,7 @@ class Gate:
 
 
 def store_tokens(session: Session, claimed: ClaimedIdentity) -> None:
-    """Store the provider's tokens and their expiry in the session."""
+    """Store the provider's tokens, their expiry and the person's groups in the session."""
     session.groups, session.id_token, session.refresh_token = claimed.groups, claimed.id_token, claimed.refresh_token
     session.token_ends_seconds, session.renew_seconds = claimed.ends_seconds, claimed.ends_seconds - EARLY_SECONDS
 

@@ -79,7 +79,7 @@ def visit_of(request: Request) -> Visit:
 
 
 def person_document(person: Person) -> dict[str, Any]:
-    """Describe a person for scripts: rights that apply in any namespace, and each role with its namespaces."""
+    """Describe a person for scripts: the rights held in at least one namespace, and each role with its namespaces."""
     rights = sorted({right.value for grant in person.grants for right in RIGHTS[grant.role]})
     roles = [{"role": grant.role.value, "namespaces": list(grant.namespaces)} for grant in person.grants]
     return {"name": person.name, "groups": list(person.groups), "way": person.way.value, "roles": roles,

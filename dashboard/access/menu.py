@@ -17,7 +17,7 @@ SHOWN_NAMESPACES: Final = 5
 
 
 def menu(person: Person, settings: AccessSettings, base: str, *, launched: bool = False) -> Component:
-    """Return the menu: the name, and when opened the roles and the logout; `launched`: a launch token was the login."""
+    """Return the person's menu: name, roles, and login or logout; `launched` says that a launch token was the login."""
     name = visible(person.name) or ("This machine" if person.way is IdentitySource.LOOPBACK else "Not logged in")
     groups = [html.P(f"Groups: {visible(', '.join(person.groups))}", className="panel-note")] if person.groups else []
     inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]

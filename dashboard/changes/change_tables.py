@@ -43,7 +43,7 @@ FIX: Final = "Start the dashboard with `cotenant dashboard --act`."
 
 
 class Changing:
-    """A result source that adds the tables of changes and ledger entries to the view's source. Thread-safe."""
+    """A result source with one table, of changes or of ledger entries; all else is the view's. Thread-safe."""
 
     def __init__(self, view: View) -> None:
         """Store the view; no table is built yet."""
@@ -55,7 +55,7 @@ class Changing:
         return getattr(self._view.source, name)
 
     def snapshot(self) -> Snapshot:
-        """Return the newest results with the table of changes that the requesting person may read."""
+        """Return the newest results with a single table: the changes that the requesting person may read."""
         behind = self._view.source.snapshot()
         statuses = statuses_of(self._view)
         version = version_of(statuses)
@@ -70,7 +70,7 @@ class Changing:
         return replace(behind, version=version, tables={CHANGES.name: relation}, _answers=Answers())
 
     def entries(self) -> Snapshot:
-        """Return the newest results with the table of ledger entries, which only exports and scripts read."""
+        """Return the newest results with a single table: the ledger entries, which only exports and scripts read."""
         behind = self._view.source.snapshot()
         ledger_rows = require_changes(self._view).entries(self._view.given.current_user())
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
@@ -79,7 +79,7 @@ class Changing:
 
 
 def with_changes(view: View) -> View:
-    """Return the view with a source that also has the tables of changes and ledger entries."""
+    """Return the view with a source whose table is that of changes or ledger entries."""
     return replace(view, source=Changing(view))
 
 

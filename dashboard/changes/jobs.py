@@ -61,7 +61,7 @@ class PageJob(ABC):
             self._asked_again.notify_all()
 
     def may_go_on(self) -> bool:
-        """Pause while no page polls, then return whether to continue; called between two parts of the work."""
+        """Pause while no page polls; then return whether to continue: False once the job is stopped or abandoned."""
         paused = time.monotonic()
         with self._asked_again:
             is_wanted = self._asked_again.wait_for(

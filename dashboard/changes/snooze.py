@@ -153,7 +153,7 @@ def chosen_workload_names(view: View, listing: Listing, search: str, data: Any) 
 
 
 def snooze_workloads(view: View, names: list[str], days: float | None, reason: str) -> str:
-    """Hide workloads for `days` (None: permanently) and return a confirmation; raise UsageError without a reason."""
+    """Hide workloads for `days` (None: permanently); raise UsageError without workloads or reason, or for old data."""
     refs = [ref for name in names if (ref := reviewing.parse_workload(name))]
     if view.given.changes is None or not refs:
         raise UsageError("nothing is selected", fix="Tick rows first.")

@@ -85,7 +85,7 @@ class Bar:
 
 
 def axis(start_seconds: int, days: int = 1) -> dict[str, Any]:
-    """Return the time axis of the next `days` days."""
+    """Return the time axis of the `days` days from `start_seconds` on."""
     by_day = {"tickformat": "%a %d", "dtick": 24 * 3_600_000, "automargin": True}
     by_hour = {"tickformat": "%H:%M", "dtick": 3 * 3_600_000, "automargin": True}
     return {
@@ -242,7 +242,7 @@ class DemandCurve:
 
 
 def lane(demand: DemandCurve, days: int = 1) -> Chart:
-    """Draw the demand as steps and the unrequested capacity as a line; half hours of a conflict are framed."""
+    """Draw the CPU demand as steps and the unrequested CPU as a line; half hours of a conflict are framed."""
     x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
     cores = demand.wanted / MILLICORES_PER_CORE
     demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans need together", base.VIOLET, width=1.5, shape="hv")

@@ -123,7 +123,7 @@ def batch_area(
 
 
 def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """Return a vertical axis with a row for each word, from the top down."""
+    """Return a vertical axis with a row for each label, from the top down."""
     marks = {"tickvals": list(range(len(labels))), "ticktext": list(labels)}
     return {"range": [len(labels) - 0.4, -0.6], **marks, "fixedrange": True, "showgrid": False, "zeroline": False}
 

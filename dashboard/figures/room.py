@@ -49,7 +49,7 @@ class CapacitySeries:
 
 
 def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
-    """Draw the last and the next day; `now_seconds` is marked if it is given."""
+    """Draw the lendable capacity of the last and the next day; a vertical line marks `now_seconds` if it is given."""
     scale, unit = SCALE[line.resource], UNIT[line.resource]
     recent = slice(max(0, len(line.times) - PAST_HOURS), None)
     past, ahead = base.milliseconds(line.times[recent]), base.milliseconds(line.ahead)

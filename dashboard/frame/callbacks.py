@@ -53,7 +53,7 @@ def in_browser(app: Dash, function: str, *parts: Any, **options: Any) -> None:
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
-    """Return why a button is disabled; "" if the requesting person may use it."""
+    """Return why a button is disabled: read-only, a missing role or an unreachable cluster; "" if it is enabled."""
     return why_not_note(view, right, namespace) or outage_reason(view)
 
 
@@ -65,7 +65,7 @@ def why_not_note(view: View, right: Right, namespace: str = "") -> str:
 
 
 def outage_reason(view: View) -> str:
-    """Return why the cluster cannot be changed now, as of the last request; "" if it answered."""
+    """Return why the cluster cannot be changed now, as of the last request; "" if it answered, or if read-only."""
     return view.given.changes.trouble() if view.given.changes else ""
 
 

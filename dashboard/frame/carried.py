@@ -24,7 +24,7 @@ OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
 
 
 def carried_parts(search: str, *keys: str) -> str:
-    """Return the part of the query string with these keys; without `keys`, with all that links keep."""
+    """Return the part of the query string with these keys; without `keys`, with the keys that every link keeps."""
     chosen = keys or (*KEYS, "q")
     parts = map(filters.read, filters.query_parts(search))
     pairs = [(k + "!" * negated, v) for k, v, negated in parts if k in chosen and (k != "q" or not negated)]
@@ -32,7 +32,7 @@ def carried_parts(search: str, *keys: str) -> str:
 
 
 def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:
-    """Return the kept parts of the query string, unchanged, that do not apply to this table."""
+    """Return those parts of the query string, unchanged, that links keep but that do not apply to this table."""
     understood, idle = filters.keys_of(schema), []
     for part in filters.query_parts(search):
         key, value, _ = filters.read(part)

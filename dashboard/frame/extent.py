@@ -145,7 +145,7 @@ def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str
 
 
 def overview_of(view: View) -> Overview | None:
-    """Return the present overview; None if it cannot be read, which the page itself reports."""
+    """Return the present overview; None without results, or if they cannot be read, which the page itself reports."""
     try:
         return view.source.snapshot().overview
     except CotenantError:

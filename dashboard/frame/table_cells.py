@@ -32,7 +32,7 @@ def titles(schema: Schema) -> list[str]:
 
 
 def cells(schema: Schema, row: Mapping[str, Any], drawn: Drawn | None = None) -> list[Any]:
-    """Return the cells of one row; amounts follow the unit switch, times the time zone."""
+    """Return the cells of one row; amounts follow the unit switch, and times follow the time-zone switch."""
     special = drawn or {}
     return [
         special.get(column.name, lambda value, column=column: _cell(column, value))(row[column.name])

@@ -161,7 +161,7 @@ def waste(page: OverviewPage) -> Component:
 
 
 def leaving_nodes(page: OverviewPage) -> str:
-    """Return a sentence with the number of nodes that could be removed after the cuts; "" before `cotenant size`."""
+    """Return a sentence on how many nodes could be removed, after the cuts if known; "" before `cotenant size`."""
     report = page.view.source.cluster_size()
     level = best_known(report) if report else None
     return short_sentence(report, level) if report and level else ""

@@ -70,7 +70,7 @@ class OverviewPage:
         return self.snapshot.tables[RECOMMENDATIONS.name]
 
     def counts(self, table: str, key: str) -> dict[str, int]:
-        """Return the number of rows of a table for each value of a column, the most frequent first."""
+        """Return the number of rows by value of a column, in the column's own order or else the most frequent first."""
         return dict(self.snapshot.facets(table, self.query, (key,))[key])
 
     todo = _ask_once("todo", lambda page: list_totals.todo_counts(page.advice, page.query))

@@ -196,7 +196,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def replay_mark(view: View) -> str:
-    """Return a string that changes when a replay completes, and while one makes progress."""
+    """Return a string that changes when a replay completes, and while the first one makes progress."""
     replay = view.source.what_if()
     if replay is not None:
         return str(replay.computed_seconds)

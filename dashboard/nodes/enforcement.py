@@ -39,7 +39,7 @@ IMPORT: Final = "cotenant node enforcement import actions.jsonl --node NAME"
 
 # --- why there is nothing ----------------------------------------------------------------------------------------
 def agents_known(view: View) -> bool:
-    """Return whether node agents run or ran on this cluster; also True if the store could not be read."""
+    """Return whether node agents run or ran on this cluster; also True if the store or the agents could not be read."""
     try:
         snapshot = view.source.snapshot()
     except CotenantError:
@@ -50,7 +50,7 @@ def agents_known(view: View) -> bool:
 
 
 def empty_state(view: View) -> Component | None:
-    """Return why the table is empty (not collected, forbidden, unreachable, no agents, no actions), or None."""
+    """Return why there are no actions: not collected, forbidden, unreachable, no agents, or no action was needed."""
     gathering = view.source.snapshot().gathering
     if gathering is None:
         why = "Agents report their actions as Events of the cluster, and in their logs. Collect them:"

@@ -83,7 +83,7 @@ def signs(lent: LentPaths) -> Mapping[str, str]:
 
 
 def why_not_more(lent: LentPaths) -> str:
-    """Return a sentence that names the term of the formula that limits most what the node lends to batch."""
+    """Return a sentence on what limits most what the node lends, or on why it lends nothing."""
     if lent.reason is not Reason.OK:
         return f"Nothing is lent: {SENTENCES[lent.reason]}"
     taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}

@@ -142,7 +142,7 @@ def _list(view: View, search: str) -> Component:
 
 
 def ledger(view: View) -> Component:
-    """Return whether the ledger is intact, and which changes have an unknown outcome."""
+    """Return whether the ledger is intact, and a button to resolve changes with an unknown outcome if any exist."""
     if view.given.changes is None:
         return html.Span()
     health = change_tables.visible_health(view.given.changes.ledger(), view.given.current_user())

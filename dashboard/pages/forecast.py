@@ -128,7 +128,7 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
 
 
 def band(view: View, search: str) -> Component:
-    """Return the chart of the selected forecast: the week before it and its quantiles."""
+    """Return the chart of the selected forecast: its quantiles, and the usage before it."""
     subject = subject_of(search, view.source.snapshot())
     foreseen = view.source.foreseen(subject)
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"

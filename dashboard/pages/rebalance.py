@@ -146,7 +146,7 @@ def shown_resource(search: str, rows: Sequence[Row]) -> str:
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
-    """Return jobs, moves, refusals and nodes; empty if the overview above already says why there are none."""
+    """Return jobs, moves, refusals, nodes and history; only jobs and history if the round cannot be decided."""
     service = view.given.moves
     if service is None:
         return html.Div()

@@ -86,7 +86,7 @@ READY_SENTENCES: Final = {
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
-    """Return what all shown rows free after all steps; behind "Details" also what they raise, now and net."""
+    """Return what all shown rows free or raise after all steps; when opened, both amounts and the balance, too."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
     sums = {when: savings_of_rows(advice, where, when) for when in When}
@@ -292,7 +292,7 @@ def _last_change(view: View, ref: WorkloadRef) -> Component:
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:
-    """Return the review, the only page below this one."""
+    """Return the review, the only page below this one; for any other address the list itself."""
     return render_review(view, search) if parts == ("review",) else render(view, search)
 
 

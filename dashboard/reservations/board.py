@@ -252,7 +252,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
 
 
 def shown_words(search: str) -> set[str]:
-    """Return the comma-separated values of `show` in the URL: "7d", and states of plans."""
+    """Return the comma-separated values of `show` in the URL: "7d", and groups of plan states."""
     return set(panels.address_value(search, "show").split(",")) - {""}
 
 

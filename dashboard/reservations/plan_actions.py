@@ -60,7 +60,7 @@ READ_ONLY: Final = "Read-only: start the dashboard with `cotenant dashboard --ac
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
-    """Return why a button is disabled; "" if the requesting person may use it."""
+    """Return why a button is disabled: read-only, a missing role or an unreachable cluster; "" if it is enabled."""
     if view.given.plans is None:
         return READ_ONLY
     return callbacks.missing_role_sentence(view, right, namespace) or callbacks.outage_reason(view)

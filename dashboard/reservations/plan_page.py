@@ -36,7 +36,7 @@ SCORE_TITLES: Final = (
 
 
 def polling_stores(view: View) -> list[Component]:
-    """Return the poll timer of a page of plans and its stores: drawn state, last action's time, buttons' requests."""
+    """Return a plan page's poll timer and stores (drawn state, last action, requests); empty if read-only."""
     if view.given.plans is None:
         return []
     return [

@@ -126,7 +126,7 @@ def is_series_approved(plan: Plan) -> bool:
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
-    """Return the capacity that a plan has yet to reserve in each window; available Reservations are subtracted."""
+    """Return the capacity that a plan has yet to reserve in each window, less what is reserved; empty if suspended."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []
@@ -141,7 +141,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """Return one entry per workload in the order of PLAN_STATES, the best proposal first, peaks without a plan last."""
+    """Return one entry per workload by phase (PLAN_STATES); of the proposed, those with a plan first, then the best."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):

@@ -113,7 +113,7 @@ class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SkipOccurrenceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The start of the occurrence to skip or to restore, in RFC 3339."""
+    """The occurrence to skip or to restore, named by its start in RFC 3339, and the reason."""
 
     start: str
     reason: str = ""

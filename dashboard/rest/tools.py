@@ -29,7 +29,7 @@ INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ApiTool:
-    """A tool for one GET endpoint; `parameters` has its OpenAPI parameters by name, except `format`, always JSON."""
+    """A tool for one GET endpoint; `parameters` has its OpenAPI parameters by name, but not `format`, which is JSON."""
 
     name: str
     summary: str

@@ -50,7 +50,7 @@ class Health:
         return self._view.now_seconds() - overview.time_seconds if overview else float("nan")
 
     def add_to(self, app: FastAPI, base: str) -> None:
-        """Register /livez, /readyz and /metrics below `base`, the probes also at the root path for the kubelet."""
+        """Register /livez, /readyz and /metrics below `base`, and at the root path, where the kubelet asks for them."""
         for prefix in {"/", base}:
             app.add_api_route(f"{prefix}livez", self.livez, include_in_schema=False)
             app.add_api_route(f"{prefix}readyz", self.readyz, include_in_schema=False)

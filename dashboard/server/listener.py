@@ -9,7 +9,7 @@ from cotenant.base.http.listening import bind
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet; raise CotenantError if the port is taken."""
+    """Return a bound socket that does not listen yet; raise CotenantError if binding fails, as for a taken port."""
     try:
         return bind(host, port)
     except OSError as error:

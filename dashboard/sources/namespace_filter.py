@@ -110,7 +110,7 @@ class Narrowing:
         return self._behind.lendable_capacity()
 
     def upkeep(self) -> Upkeep:
-        """Return the coverage of readable namespaces, without the notes of data pulls, which may name any namespace."""
+        """Return the record of data collection for readable namespaces, without notes of pulls, which may name any."""
         record, namespaces = self._behind.upkeep(), self._readable_namespaces()
         if namespaces is None:
             return record
@@ -148,7 +148,7 @@ class Narrowing:
 
 
 def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
-    """Return the results of these namespaces only. Pure."""
+    """Return the results of these namespaces, and those of no namespace, such as of nodes. Pure."""
     all_namespaces = {name for table in full.tables.values() for name in table.texts("namespace")}
     others = named_in(all_namespaces - namespaces - {""})
     # Rows of these namespaces, and those that are of none: of the cluster, or of a node.

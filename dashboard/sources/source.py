@@ -96,7 +96,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The results of one run of the analysis; `version` changes whenever anything else in it does."""
+    """The results of one run of the analysis. `version` changes with them, but not with `gathering` and ENFORCEMENT."""
 
     version: str
     overview: views.Overview | None
@@ -139,7 +139,7 @@ class Snapshot:
         return self._answers.of(question, lambda: queries.count(self.tables[name], unsorted), lambda _: 1)
 
     def facets(self, name: str, query: Query, keys: tuple[str, ...]) -> Mapping[str, Sequence[tuple[str, int]]]:
-        """Return how often each value of the filter keys `keys` occurs under a query (`queries.facets`), cached."""
+        """Return the counts of each filter key's values under the query's conditions on all other keys, cached."""
         unsorted = replace(query, sort=())
         return self._answers.of(
             ("facets", name, unsorted, keys),
@@ -314,7 +314,7 @@ class StoreSource:
         return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]
 
     def story(self, ref: WorkloadRef) -> Story | None:
-        """Return the workload's rows of every table, read on request; the last few stories are cached."""
+        """Return the workload and its rows of the story's tables; the last few stories are cached."""
         snapshot = self.snapshot()
         row = snapshot.row(views.WORKLOADS.name, _key_of(ref))
         if row is None:

@@ -207,7 +207,7 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
 
 
 def recount_recording(file: Path, settings: SettingSections) -> EnforcementHistory:
-    """Repeat the decisions of a recording with the present strategies and settings; return the dry run's actions."""
+    """Repeat a recording's decisions with the present strategies and settings; return the actions and CPU lanes."""
     from cotenant.enforcer.decide.evictions import Rate
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.model.enforcement import EnforcementHistory

@@ -40,10 +40,10 @@ EARLY: Final = 0.9
 
 
 class UsageSource(Protocol):
-    """A source of the usage of nodes and pods, such as `cotenant.profiler.node_metric.source`."""
+    """A source of the usage of nodes and pods, such as `NodeMetricSource`."""
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """Return the usage samples of all nodes and pods up to now; `addresses` maps internal IPs to nodes."""
+        """Return the usage samples of all nodes and pods up to now; `addresses` maps internal IPs to node names."""
 
 
 class ReclaimableResults(Protocol):
@@ -83,7 +83,7 @@ class NodeMetricController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """Return the due NodeMetric writes of nodes without another reporter; between intervals, only of new nodes."""
+        """Return due writes: reports of nodes without an agent, and forecasts; between intervals, only of new nodes."""
         if self._begun_seconds is None:
             self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds

@@ -64,7 +64,7 @@ ASKED: Final[Mapping[Ask, Resource]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The context of the queries for NodeMetric: the queried server's profile and the cluster's settings."""
+    """The context of the queries for NodeMetric: the queried server's profile and the settings of its access."""
 
     server: ServerProfile
     settings: PrometheusSettings

@@ -131,7 +131,7 @@ def alive(metric: NodeMetric, now_seconds: float) -> bool:
 
 
 def unreported_nodes(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[str]:
-    """Return the nodes that no agent reports; if there are none, Prometheus need not be queried."""
+    """Return the nodes that no running agent reports; if there are none, Prometheus need not be queried."""
     return [
         n
         for n in nodes

@@ -229,7 +229,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
 
 
 def unreachable(url: str, error: requests.RequestException) -> SourceError:
-    """Return the error for a failed request: TooSlow for a timeout, else a connection error."""
+    """Return the error for a failed request: TooSlow if no answer arrived in time, else a connection error."""
     host = urlsplit(url).netloc
     if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
         return TooSlow(f"{host} did not answer in time", fix=TIME)

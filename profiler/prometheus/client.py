@@ -50,7 +50,7 @@ _RAW: Final = {_RESOLUTION: "0s"}
 
 @dataclass(slots=True)
 class QueryCosts:
-    """The number of queries so far, their waiting time and the received bytes; shared by threads that send queries."""
+    """Number of queries so far, their waiting time, bytes and warnings; shared by the threads that send queries."""
 
     queries: int = 0
     waited_seconds: float = 0.0
@@ -164,7 +164,7 @@ class Client:
         return frozenset(decode.texts(answer))
 
     def clock_seconds(self) -> float | None:
-        """Return the Unix time by the server's own clock; None if it refuses the query."""
+        """Return the Unix time by the server's own clock; None if it refuses the query or its answer is unreadable."""
         try:
             answer = self._ask_with_retries(lambda: self._api.custom_query("vector(time())"))
             return float(msgspec.json.decode(answer, type=list[_Moment])[0].value[1])

@@ -43,7 +43,7 @@ def questions(
 
 
 def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
-    """Return the inventory with the heap of each container whose heap size is in the answers."""
+    """Return the inventory with the heap of each container whose maximum heap size is in the answers."""
     # The heap of each container; where two runtimes report on it, the one with the larger heap. A heap whose live part
     # is not known counts as live in full: it stays, and limits stay above it.
     highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)

@@ -87,7 +87,7 @@ class RangeQuery:
 
     @property
     def last_seconds(self) -> int:
-        """Unix time of the last evaluation, the grid's end."""
+        """Unix time of the last evaluation: the grid's end plus `shift_seconds`."""
         return self.grid.end_seconds + self.shift_seconds
 
     def text(self) -> str:

@@ -117,7 +117,7 @@ class PrometheusSource:
         self._client.close()
 
     def survey(self, window: TimeWindow) -> ServerProfile:
-        """Return the survey of what the server holds, which is made only once."""
+        """Return the survey of what the server holds; it is made for the first window only, then cached."""
         if self._server is None:
             names = metric_names.present(self._client, self._settings.labels, window)
             server = self._read_survey(names, window)
@@ -138,7 +138,7 @@ class PrometheusSource:
         return result
 
     def survey_of_intervals(self, window: TimeWindow) -> ServerProfile:
-        """Return the survey with the scrape intervals in every hour of the window, which are queried only once."""
+        """Return the survey with each hour's scrape intervals; a window within the last one is not queried again."""
         window_known = self._interval_window
         if window_known is None or window[0] < window_known[0] or window[1] > window_known[1]:
             server, interval_given = self.survey(window), self._settings.scrape_interval_seconds
@@ -154,7 +154,7 @@ class PrometheusSource:
         return self.survey(window)
 
     def has_usage(self, window: TimeWindow) -> bool:
-        """Return whether any container has CPU samples in the window; True also if that cannot be queried."""
+        """Return whether any container has CPU samples in the window; True also if server limits prevent the query."""
         if self.survey(window).newest_seconds is not None:
             return True
         try:
@@ -249,7 +249,7 @@ class PrometheusSource:
         return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
 
     def signs(self, silence: Silence) -> Signs | None:
-        """Return CPU counters and container starts after a silence (a time without samples); None without an answer."""
+        """Return the evidence on whether the cluster was off in a silence (a span without samples); None on failure."""
         text, moment = began_anew.question(silence, self._rates(), self._settings.labels), began_anew.moment(silence)
         try:
             answer = self._query_series(text, range(moment, moment + 1))
@@ -310,7 +310,7 @@ class PrometheusSource:
 
     @property
     def peak_seconds(self) -> float:
-        """Longest rate window of any series, in seconds, from which a slot's peak is computed; 0 if unknown."""
+        """Length in seconds of the rate windows of a slot's peak, at the usual scrape interval; 0 before the survey."""
         return self._server.rates.slowest.piece_seconds if self._server else 0.0
 
     def record(self, now_seconds: int) -> QualityRecord:

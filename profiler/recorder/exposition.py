@@ -83,7 +83,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 def parse_resource_metrics(text: bytes) -> ResourceAnswer:
-    """Parse the samples in the text of `/metrics/resource`; lines of other metrics are skipped."""
+    """Parse the samples in the text of `/metrics/resource`; swap is added to memory, other metrics are skipped."""
     lines = b"\n" + text
     parts = [
         _columns(pattern, lines)

@@ -44,7 +44,7 @@ def gap_before(
 
 
 def gaps_between(until_seconds: int, slots: Sequence[ClosedSlot[Any]]) -> list[RecordingGap]:
-    """Return the recording gaps between the time up to which slots are stored and the following slots."""
+    """Return the recording gaps after `until_seconds`, up to which slots are stored: before and between `slots`."""
     gaps = []
     for slot in sorted(slots, key=lambda slot: slot.start_seconds):
         if slot.start_seconds > until_seconds:

@@ -140,7 +140,7 @@ class Kubelets:
         spread: float = SPREAD,
         stopped: Callable[[], bool] | None = None,
     ) -> None:
-        """Query every node that is due once, and pass each answer to `take` as it arrives; end early if `stopped()`."""
+        """Query each due node once, and pass each answer to `take` as it arrives; query no more once `stopped()`."""
         nodes = {address.node: address for address in addresses}
         self._troubles = {node: trouble for node, trouble in self._troubles.items() if node in nodes}
         begun_seconds = time.monotonic()
@@ -185,14 +185,14 @@ def place_in_round(node: str) -> float:
 
 
 def pause_seconds(failures: int, interval_seconds: float) -> float:
-    """Return the minimum pause before a node is queried again after failures: none after the first, then doubling."""
+    """Return the least pause before a node is queried again: none after one failure, then growing, up to a limit."""
     if failures < 2:
         return 0.0
     return min(interval_seconds * (2.0 ** min(failures - 2, 20) - 0.5), LONGEST_PAUSE_SECONDS)
 
 
 def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
-    """Return the TLS context for kubelets, verified by the file in `rules`, or else by the cluster's authority."""
+    """Return the TLS context for kubelets: verified by `rules.ca_file` or the cluster's authority, or not at all."""
     authority = rules.ca_file or access.ca_file
     try:
         return cluster_tls(access, authority, verify=not rules.insecure)
@@ -220,7 +220,7 @@ def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
 
 
 async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
-    """Return a kubelet's page, or its start up to the needed metric; SourceError unless it is complete (200)."""
+    """Return a kubelet's page, or its start up to the needed metric; raise SourceError for any other answer."""
     target = f"https://{address.place}{page.target}"
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:

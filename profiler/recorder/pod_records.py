@@ -133,7 +133,7 @@ Declared = tuple[int | None, int | None, int | None, int | None]
 
 
 def declared_amounts(pods: Iterable[RecordedPod]) -> dict[PodContainerRef, Declared]:
-    """Return requests and limits of each running container, None for missing amounts; skip unreadable pods."""
+    """Return requests and limits of all but init containers, None for missing amounts; skip unreadable pods."""
     of_shape: dict[int, list[tuple[str, Declared]]] = {}
     amounts: dict[PodContainerRef, Declared] = {}
     for pod in pods:

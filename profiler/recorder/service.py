@@ -141,7 +141,7 @@ class Recorder:
         )
 
     def wrong(self) -> str:
-        """Return the problem that keeps the recorder from recording; "" if it records, or if another process does."""
+        """Return the problem that keeps this recorder from recording; "" if none is known or another one records."""
         if not self._leadership.is_leading:
             return ""
         if not self.watch.is_synced:

@@ -118,7 +118,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """One line that describes the source: `the recorder: 12 nodes from kubelet, 1 from metrics API`."""
+        """One line that describes the source: `the recorder (12 nodes from kubelet, 1 node from metrics API)`."""
         parts = [
             f"{counted(count, 'node')} from {source}"
             for source, count in self.nodes.items()
@@ -189,6 +189,6 @@ def _moment(seconds: float) -> str:
 
 
 def count_sources(nodes: Mapping[str, NodeSource]) -> dict[NodeSource, int]:
-    """Count the nodes by source, those without a source last."""
+    """Count the nodes by source, those without a source last; sources without nodes are left out."""
     counts = {source: sum(node_source is source for node_source in nodes.values()) for source in NodeSource}
     return {source: count for source, count in counts.items() if count}

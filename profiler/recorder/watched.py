@@ -94,7 +94,7 @@ class ClusterWatch:
         return {pod.node for pod in self._pods.snapshot().values() if pod.runs_with_quota}
 
     def keep_versions(self, keeps: bool) -> None:
-        """Start or stop keeping each version of a pod; drop those kept so far: `pods` has the newest of each."""
+        """Start or stop keeping each version of every pod that arrives; in both cases drop the versions kept so far."""
         self._keeps_versions = keeps
         self._noted.clear()
         self._placed = {}
@@ -118,13 +118,13 @@ class ClusterWatch:
         return replace(live, unread=live.unread.union(without))
 
     def leave_out(self, pods: Mapping[Key, str]) -> None:
-        """Replace the pods to leave out because the inventory fails on them; `pods` maps them to the reasons."""
+        """Set which pods are left out, because the inventory fails on them; `pods` maps them to the reasons."""
         for key in pods.keys() - self._failing.keys():
             log.error("a pod is left out of the inventory", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
         self._failing = dict(pods)
 
     def forget_placed(self) -> None:
-        """Forget the pods that `take` has returned, after they are stored."""
+        """Forget the pods that `take` has returned; the caller has stored them."""
         self._placed = {}
 
     def _note(self, pod: StatedPod) -> RecordedPod:

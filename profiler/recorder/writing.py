@@ -90,7 +90,7 @@ def _one_slot(signal: Signal, start: int, refs: Sequence[Any], values: Sequence[
 def slot_usage(
     containers: Sequence[ClosedSlot[PodContainerRef]], nodes: Sequence[ClosedSlot[NodeRef]]
 ) -> list[SignalUsage]:
-    """Return each signal of each closed slot as Usage of one slot; slots without any value are left out."""
+    """Return each signal of each closed slot as Usage of one slot; a signal without any value in a slot is left out."""
     slots: list[tuple[ClosedSlot[Any], Any]] = [(slot, _CONTAINER_SIGNALS) for slot in containers]
     slots += [(slot, _NODE_SIGNALS) for slot in nodes]
     blocks: list[SignalUsage] = []

@@ -64,7 +64,7 @@ def amount(resource: Resource, value: float) -> int:
 
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
-    """Return LimitRange bounds on containers and on pods, one for each namespace and resource that has a LimitRange."""
+    """Return the tightest LimitRange bounds by namespace and resource, those on containers and on pods separately."""
     limits: list[LimitRange] = []
     for x, value in state[LIMIT_RANGE]:
         resource = next((r for r in Resource if r == x.get("resource")), None)
@@ -133,13 +133,13 @@ def controllers(state: State) -> tuple[WorkloadRef, ...]:
 
 
 def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return a node's labels: well-known ones by their real name, others as kube-state-metrics writes them."""
+    """Return a node's labels: well-known ones by their real name, others as kube-state-metrics names them."""
     exported = {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
     return {_NODE_LABELS.get(k, k): v for k, v in exported.items()}
 
 
 def server_version(state: State) -> str:
-    """Return the API server's version, such as "1.35.4"; if not exported, the newest version of another component."""
+    """Return the oldest API server's version, such as "1.35.4"; if none is exported, another component's newest."""
     builds = [(x.get("git_version", ""), "apiserver" in x.get("job", "")) for x, _ in state[BUILD]]
     by_server = [text for text, own in builds if own]
     texts = by_server or [text for text, _ in builds] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]

@@ -26,7 +26,7 @@ Rows = list[dict[str, str]]
 
 @dataclass(slots=True)
 class OwnerSeries:
-    """Reader of series that name owners of pods; `cut` has warnings on partial answers, `splits` the split queries."""
+    """Reader of series that name owners of pods; `cut` has warnings on partial answers, `splits` counts split reads."""
 
     client: Client
     labels: Mapping[str, str]

@@ -28,7 +28,7 @@ _ORDER: Final = (PodPhase.UNKNOWN, PodPhase.PENDING, PodPhase.RUNNING, PodPhase.
 
 
 def newest_uids(state: State) -> dict[Key, str]:
-    """Return the uid of the youngest pod of each name that has series of several pods, as in StatefulSets."""
+    """Return the uid of each pod name's youngest pod; pods of a StatefulSet have the same name one after another."""
     youngest: dict[Key, tuple[float, str]] = {}
     for x, created in state[CREATED]:
         key = (x.get("namespace", ""), x.get("pod", ""))

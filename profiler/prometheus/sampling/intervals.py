@@ -179,7 +179,7 @@ def _of_borders(seconds: int) -> str:
 
 
 def slow_interval(samples: int) -> int:
-    """Return the scrape interval that gives this number of samples in three hours, rounded up to a supported one."""
+    """Return the supported scrape interval that yields about this number of samples in three hours."""
     seconds = _SLOW_HOURS * _SLOW_HOUR_SECONDS / max(1, samples)
     if samples > _MOST_RARE:
         return nearest_usual(HOUR_SECONDS / seconds)
