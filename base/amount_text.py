@@ -14,7 +14,7 @@ MISSING: Final = "–"
 
 
 def cores(millicores: float | None) -> str:
-    """Return millicores as cores with at most three significant digits: "250 m", "1.25", "310"."""
+    """Return millicores as text, from 1000 on in cores without a unit: "250 m", "1.25", "310"."""
     if millicores is None or math.isnan(millicores):
         return MISSING
     if abs(millicores) < 1000:
@@ -23,7 +23,7 @@ def cores(millicores: float | None) -> str:
 
 
 def gib(amount: float | None) -> str:
-    """Return bytes in the largest binary unit below the amount: "512 MiB", "1.5 GiB", "2.3 TiB"."""
+    """Return bytes in the largest binary unit not above the amount: "512 MiB", "1.5 GiB", "2.3 TiB"."""
     if amount is None or math.isnan(amount):
         return MISSING
     unit, name = binary_unit(amount)
@@ -62,7 +62,7 @@ def binary_unit(amount: float) -> tuple[int, str]:
 
 
 def three_digits(value: float) -> str:
-    """Return a number with at most three significant digits, without zeros at the end of its decimals."""
+    """Return a number with 2 decimals below 10, 1 below 100, else none; zeros at the end of decimals are cut off."""
     size = abs(value)
     places = 0 if size >= 100 else 1 if size >= 10 else 2
     text = f"{value:z,.{places}f}"

@@ -102,7 +102,7 @@ class RunningSum:
         return self.pods * amount - self.counted
 
     def differs_from(self, amount: int) -> bool:
-        """Return whether any pod's request differs from this amount, or is missing."""
+        """Return whether either sum differs from that of pods which all request this amount, as in a pending resize."""
         return not self.counted == self.in_force == self.pods * amount
 
 

@@ -95,7 +95,7 @@ class ClusterConflict(ClusterError):
 
 
 class ClusterAbsent(ClusterError):
-    """The Kubernetes API responded to a write with 404: the object, its namespace or its kind does not exist."""
+    """The Kubernetes API responded with 404: the object of a write, its namespace or its kind does not exist."""
 
 
 class ClusterNamespaceGone(ClusterAbsent):
@@ -115,7 +115,7 @@ class ClusterUnreachable(ClusterError):
 
 
 class ClusterInvalid(ClusterError):
-    """The Kubernetes API responded with 400 or 422: schema, admission or a failed `test` of a patch."""
+    """The Kubernetes API found a request invalid (400, 413, 422): schema, size, admission or a failed patch `test`."""
 
 
 class ClusterDenied(ClusterInvalid):
@@ -134,7 +134,7 @@ class StoreError(CotenantError):
 
 
 class StoreCorrupt(StoreError):
-    """A stored file does not have the content that its name promises; it was set aside."""
+    """A stored file does not have the content that its name promises; any file but the ledger's was set aside."""
 
 
 class StoreForbidden(StoreError):

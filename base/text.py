@@ -128,7 +128,7 @@ def agree(number: int, singular: str, plural: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
+    """Return a duration in days or hours (from two on), else minutes or seconds: "42 s", "4 min", "3 h", "2 d"."""
     for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit or (seconds >= unit and name == "min"):
             return f"{seconds // unit:.0f} {name}"

@@ -147,7 +147,7 @@ class Ending:
             os.close(pipe)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for these seconds or until woken; return whether a signal to end has arrived, now or before."""
+        """Wait for these seconds or until woken; return whether a signal to end has arrived by then."""
         if not self.numbers:
             self.pause(seconds)
         return bool(self.numbers)

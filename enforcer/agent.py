@@ -147,7 +147,7 @@ class Agent:
         return False
 
     def run_two_ticks(self) -> None:
-        """Run two ticks, because usage is the difference of two readings; the caller must call `end`."""
+        """Run a tick and, if it succeeds, another: usage is the difference of two readings; the caller calls `end`."""
         self.parts.sources.start()
         self._wait_for_sources(_sleep)
         if self.tick():
@@ -258,7 +258,7 @@ class Agent:
 
     # --- for others --------------------------------------------------------------------------------------------------
     def status(self) -> NodeStatus | None:
-        """Return the response of the endpoint /status; None before the first tick. Thread-safe."""
+        """Return the response of the endpoint /status; None before the first successful tick. Thread-safe."""
         with self._lock:
             last = self._last
         if last is None:
@@ -320,7 +320,7 @@ class Agent:
             return node_metric(self._last.observation, self._usage, policy) if self._last else None
 
     def note(self) -> Apply | None:
-        """Return the patch of the Node's suppression annotation; None if it is up to date. Thread-safe."""
+        """Return the patch of the Node's suppression annotation; None if up to date or not known yet. Thread-safe."""
         last, history = self._last, self._held_back
         return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
 

@@ -276,13 +276,13 @@ class NodeReading:
 
     @property
     def cpu_millicores(self) -> int:
-        """Return the capacity of all logical CPUs in millicores."""
+        """The capacity of all logical CPUs in millicores."""
         return 1000 * len(self.processors)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeForecast:
-    """The node's UsageForecast while it is valid: one value per half hour from `start_seconds` (Unix time)."""
+    """The node's UsageForecast while it is valid: one value per `step_seconds` from `start_seconds` (Unix time)."""
 
     start_seconds: float
     valid_until_seconds: float

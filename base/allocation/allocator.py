@@ -109,7 +109,7 @@ class Allocator(Protocol):
 
 
 def check_length(annotations: Mapping[str, str], key: str, whose: str) -> None:
-    """Raise UsageError, naming the pod (`whose`), if an annotation of its author is longer than LONGEST_WISH."""
+    """Raise UsageError, naming the pod (`whose`), if the annotation `key` has more than LONGEST_WISH characters."""
     length = len(annotations.get(key, ""))
     if length > LONGEST_WISH:
         raise UsageError(
@@ -211,7 +211,7 @@ def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[st
 
 
 def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
-    """Return the ledger's entries, and from `on_node` those of pods without an entry (another scheduler's, say)."""
+    """Return the entries (with the requests that `on_node` shows) and the holdings of `on_node` without an entry."""
     pods = {holding.uid: holding for holding in on_node}
     written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
     return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

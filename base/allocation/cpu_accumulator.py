@@ -83,7 +83,7 @@ class CpuOccupation:
 
 
 def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: CpuRequest) -> Cpus | None:
-    """Return exactly `count` free CPUs for a request, or None if its policies cannot be met."""
+    """Return exactly `count` free CPUs for a request, or None if too few are free under its policies."""
     free = topology.cpus - topology.isolated - occupation.taken
     if request.required:
         # Only those with which the policy holds whichever are chosen: whole cores, or the first free thread of each.
@@ -123,7 +123,7 @@ def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iter
 
 
 def numa_sizes(topology: CpuTopology) -> dict[int, int]:
-    """Return, by NUMA node, the number of CPUs that pods may get if the machine is empty."""
+    """Return, by NUMA node, the number of online CPUs that are not isolated."""
     of_node = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in topology.cpus - topology.isolated:
         of_node[topology.by_id[cpu].numa_node] += 1

@@ -72,7 +72,7 @@ class CpuAllocator:
     result: str = RESOURCE_STATUS_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Return whether the pod is LSE or LSR, requests CPU and does not use the shared pool."""
+        """Return whether the pod is LSE or LSR, requests CPU and does not request the shared pool by annotation."""
         if qos_of(claim.pod.labels) not in EXCLUSIVE or not claim.requests.get("cpu"):
             return False
         try:

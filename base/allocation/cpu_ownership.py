@@ -107,7 +107,7 @@ class CpuLegendEntry:
 
 
 def core_groups(owners: Sequence[CpuOwner]) -> Iterator[CoreGroup]:
-    """Yield the online CPUs grouped by socket, NUMA node, core and number."""
+    """Yield the online CPUs by socket and NUMA node, each group with its cores and their threads in ascending order."""
     online = sorted(
         (o for o in owners if o.core is not None), key=lambda o: (o.socket or 0, o.numa_node or 0, o.core or 0, o.cpu)
     )
@@ -131,7 +131,7 @@ def legend(owners: Sequence[CpuOwner]) -> list[CpuLegendEntry]:
 
 
 def sign_of(owner: CpuOwner, entries: Sequence[CpuLegendEntry]) -> str:
-    """Return the sign of one CPU in a drawing with that legend."""
+    """Return the sign of a CPU in a drawing with the legend `entries`; MANY if the legend lacks the CPU's pod."""
     if not owner.pod:
         return SIGNS[owner.state]
     return next((entry.sign for entry in entries if entry.pod == owner.pod), MANY)
@@ -192,7 +192,7 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
 
 
 def visible_to(topology: NodeTopology, who: Person) -> NodeTopology:
-    """Return the topology without names of pods in namespaces that the person may not read."""
+    """Return the topology without the names of pods that the person may not see, and without notes on them."""
     namespaces = who.reads
     if namespaces is None:
         return topology

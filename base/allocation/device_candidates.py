@@ -35,7 +35,7 @@ class Candidate(NamedTuple):
 
 
 def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> Candidate | None:
-    """Return the device as a candidate for the request, or None if the requested share is not free."""
+    """Return the device as a candidate, or None if the requested share or virtual function is not free."""
     amounts = amounts_on(request.share, device.memory_bytes)
     free = taken.free_amounts(device)
     if not fits(amounts, free):
@@ -102,6 +102,6 @@ def first_per_switch(in_order: Iterable[Candidate]) -> list[Candidate]:
 
 
 def best_fit(offered: Iterable[Candidate], count: int, request: KindRequest) -> tuple[Candidate, ...]:
-    """Return at most `count` candidates, those with the least left over first."""
+    """Return at most `count` candidates, the least left over first; if `apart` is requested, one per PCIe switch."""
     in_order = sorted(offered, key=lambda candidate: candidate.rank)
     return tuple((first_per_switch(in_order) if request.apart else in_order)[:count])

@@ -32,7 +32,7 @@ class DevicePlacement:
 
 
 def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
-    """Return the best-fitting devices for a pod on one node."""
+    """Return the best-fitting devices for a pod on one node, or the reason why it gets none."""
     chosen: dict[DeviceKind, tuple[Candidate, ...]] = {}
     # Kinds that are placed together: the joint ones, and every other by itself
     alone = [(kind,) for kind in demand.requests if kind not in demand.joint]

@@ -154,7 +154,7 @@ def zones_of(topology: CpuTopology, memory_bytes: Mapping[int, int]) -> list[dic
 
 
 def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
-    """Parse the CPUs of a NodeResourceTopology; raise UsageError, which names the annotation, if one is unreadable."""
+    """Parse a NodeResourceTopology's CPUs; raise UsageError if their annotation is missing or any is unreadable."""
     metadata = body.get("metadata") or {}
     name, annotations = str(metadata.get("name", "")), metadata.get("annotations") or {}
 

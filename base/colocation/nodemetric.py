@@ -224,7 +224,7 @@ def spec_of(policy: CollectPolicy) -> dict[str, Any]:
 
 
 def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
-    """Parse spec.metricCollectPolicy of a NodeMetric.
+    """Parse spec.metricCollectPolicy of a NodeMetric, except the memory policy, which stays the default.
 
     Missing and invalid fields get the default; the minimums of Koordinator's agent apply.
     """

@@ -31,7 +31,7 @@ class PodDemand(Protocol):
 
     @property
     def hp_used(self) -> npt.NDArray[Any]:
-        """Usage of high-priority pods; for an unmeasured pod its request, for an LSE pod the request of its CPUs."""
+        """Usage of high-priority pods; an unmeasured pod counts with its request, an LSE pod with its CPU request."""
 
     @property
     def hp_request(self) -> npt.NDArray[Any]:

@@ -131,7 +131,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def flatten_mapping(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the dotted path and value ("a.b", 3) of each leaf of nested mappings, in order; list items are numbered."""
+    """Yield (dotted path, value) of each leaf of nested mappings, in order; items of lists of mappings are numbered."""
     if isinstance(value, Mapping) and (value or not path):
         children: Iterable[tuple[Any, Any]] = value.items()
     elif isinstance(value, Sequence) and not isinstance(value, str) and any(isinstance(v, Mapping) for v in value):

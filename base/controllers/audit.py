@@ -90,7 +90,7 @@ def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[
 
 
 def new_value(intent: Intent) -> str:
-    """Return the value that a write would give its object, as JSON; a console shows only what changed."""
+    """Return as JSON what a write sends: a patch's operations, or the body without metadata; "" for a Delete."""
     if isinstance(intent, Delete):
         return ""
     if isinstance(intent, Patch):

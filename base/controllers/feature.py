@@ -139,7 +139,7 @@ def message_of(error: Exception) -> str:
 
 
 def status_intent(namespace: str, states: Mapping[str, FeatureState]) -> Apply:
-    """Return the ConfigMap with every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
+    """Return the write of the ConfigMap with every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
     address = Address("v1", "configmaps", STATUS_CONFIG_MAP, namespace)
     data = {}
     for name, state in sorted(states.items()):

@@ -212,7 +212,7 @@ class FeatureRunner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the feature's cycles after the current write."""
+        """Stop the feature's cycles, and wait for the end of the current one."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():

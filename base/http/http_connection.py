@@ -60,7 +60,7 @@ class Application(Protocol):
         """Return whether requests for this path wait for another server; each of them then gets a thread of its own."""
 
     def refused(self, path: str) -> None:
-        """Take note of a request that was refused before its body was read."""
+        """Take note of a request that was refused before all of it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         self._others.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
-        """Forget the connection, which the client has closed."""
+        """Forget the connection, which the client or the server has closed."""
         self._others.discard(self)
         self._stage = _Stage.DEAF
         self._asked.clear()
@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Read again from a client that reads its responses again."""
+        """Read again from a client that reads its responses again, unless a request still waits for another server."""
         if not self._elsewhere:
             self._transport.resume_reading()
 
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._incoming.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header by its lower-case name; refuse the request if it has too many or too long ones."""
+        """Store a header by its lower-case name; close the connection at one that is too long, or at too many."""
         self._incoming.headers[name.lower()] = value
         if len(name) + len(value) > HEAD_BYTES or len(self._incoming.headers) > HEADERS:
             self._close()
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
 
     # --- called by the server -----------------------------------------------------------------------------------------
     def check(self, now: float) -> None:
-        """Disconnect the client if it takes too long; `now` is the event loop's time."""
+        """Disconnect a client that sends too slowly or is idle for too long; `now` is the event loop's time."""
         if self._elsewhere:
             return
         waited = now - self._since

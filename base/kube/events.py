@@ -67,7 +67,7 @@ class EventRecorder:
             self._backlog.add(subject, note, self._clock.now_seconds(), annotations)
 
     def flush(self) -> int:
-        """Write the Events that are due and return their number; failed writes are retried at the next call."""
+        """Write the Events that are due and return their number; failed writes are retried at a later call."""
         with self._lock:
             due = self._backlog.due(self._clock.now_seconds())
         written = 0

@@ -164,7 +164,7 @@ def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> L
 
 
 def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
-    """Return a ResourceQuota's bounds on CPU and memory, from `hard` of its status, which is what is enforced."""
+    """Return a ResourceQuota's bounds on CPU and memory, from `hard` of its status (enforced), else of its spec."""
     meta, used = thing.metadata, thing.status.used or {}
     quotas: list[Quota] = []
     # One Quota for each bound on requests or limits of CPU and memory; other keys are ignored.

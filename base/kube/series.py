@@ -85,7 +85,7 @@ class Backlog:
             self.dropped += self.series.popitem(last=False)[1].pending
 
     def due(self, now_seconds: float) -> list[tuple[EventSubject, EventOccurrences]]:
-        """Return the Events that the rate limit permits to write now, oldest first, in their current state."""
+        """Return copies of the Events that the rate limit permits to write now, the least recently repeated first."""
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
         self._filled_seconds = now_seconds
@@ -95,7 +95,7 @@ class Backlog:
         return [(subject, replace(self.series[subject])) for subject in chosen]
 
     def told(self, subject: EventSubject, count: int, now_seconds: float) -> None:
-        """Record that `count` pending occurrences of a subject have been written."""
+        """Record that `count` pending occurrences of a subject have been written; 0 records a failed attempt."""
         series = self.series.get(subject)
         if series:
             series.pending -= count

@@ -229,19 +229,19 @@ class Mirror(Generic[ValueT]):
             return self._state.take_changes()
 
     def changed(self) -> dict[Key, ValueT | None]:
-        """Return the current value of each key in `changes`, None if it vanished, without copying other items."""
+        """Return `changes` as a mapping to the objects' current values, None if vanished or unreadable."""
         with self._lock:
             items = self._state.items
             return {key: items[key].value if key in items else None for key in self._state.take_changes()}
 
     def versions(self, keys: Collection[Key]) -> list[ObjectVersion]:
-        """Return the current versions of these objects, without those that are gone or left out."""
+        """Return the current versions of these objects, except deleted and unreadable ones."""
         with self._lock:
             items = [(key, self._state.items[key]) for key in keys if key in self._state.items]
         return [ObjectVersion(self.path, *key, f"{i.uid}/{i.version}") for key, i in items if i.value is not None]
 
     def version(self, key: Key) -> ObjectVersion:
-        """Return the current version of an object; an empty version if it is gone or left out."""
+        """Return the current version of an object; an empty version if the object is deleted or unreadable."""
         return next(iter(self.versions([key])), ObjectVersion(self.path, *key, ""))
 
     def age_seconds(self) -> float:

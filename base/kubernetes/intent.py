@@ -136,7 +136,7 @@ Intent: TypeAlias = Apply | Patch | Delete | Create
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a write: the object afterwards, or the error that the server returned."""
+    """The outcome of a write: the object afterwards, or the error for which it was refused or not sent."""
 
     intent: Intent
     body: Mapping[str, Any] = field(default_factory=dict)

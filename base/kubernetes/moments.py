@@ -38,7 +38,7 @@ def micro_moment(seconds: float) -> str:
 
 
 def seconds_of(text: str, what: str) -> float:
-    """Parse a Go duration such as "24h" or "1m30s" to seconds; raise UsageError, naming `what`, if it is invalid."""
+    """Parse a Go duration such as "1m30s" to seconds, "0" and "" to 0; raise UsageError, naming `what`, if invalid."""
     seconds = 0.0 if text in ("0", "") else duration_seconds(text)
     if seconds is None:
         raise UsageError(
@@ -48,7 +48,7 @@ def seconds_of(text: str, what: str) -> float:
 
 
 def duration_seconds(text: Any) -> float | None:
-    """Parse an unsigned Go duration to seconds as Go does; return None for anything else."""
+    """Parse an unsigned Go duration with units to seconds; return None for anything else, also for "0"."""
     if not isinstance(text, str) or not 0 < len(text) <= LENGTH_CAP:
         return None
     at, seconds = 0, 0.0

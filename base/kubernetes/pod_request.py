@@ -81,7 +81,7 @@ def pod_total(
 
 
 def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
-    """Parse a map of quantities to integer amounts; raise QuantityError, which names `what`, for an invalid one."""
+    """Parse quantities to amounts, CPU in millicores, memory in bytes; raise UsageError, naming `what`, if invalid."""
     if not isinstance(quantities, Mapping):
         raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Write name: amount.")
     return {
@@ -125,7 +125,7 @@ def parse_readable_quantities(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 def format_quantities(amounts: Amounts) -> dict[str, str]:
-    """Return amounts as Kubernetes quantities: memory and storage with binary suffixes, others as plain numbers."""
+    """Return amounts as Kubernetes quantities: CPU like "250m", bytes with binary suffixes, others as plain numbers."""
     return {name: _format(name, amount) for name, amount in sorted(amounts.items())}
 
 
@@ -150,7 +150,7 @@ def fits(request: Amounts, capacity: Amounts, only: Iterable[str] | None = None)
 
 
 def select_amounts(request: Amounts, names: Iterable[str]) -> dict[str, int]:
-    """Return the request's amounts of the named resources."""
+    """Return the request's amounts of the named resources, 0 for a resource that it lacks."""
     return {name: request.get(name, 0) for name in names}
 
 

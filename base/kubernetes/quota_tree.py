@@ -150,7 +150,7 @@ class QuotaNode:
 
     @property
     def firm_used(self) -> Amounts:
-        """The last published usage of the quota's pods that may not be preempted, by resource; {} if not published."""
+        """The last published usage of the quota's non-preemptible pods, by resource; {} if missing or unreadable."""
         with suppress(UsageError):
             return amounts_of(
                 _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION
@@ -241,7 +241,7 @@ class QuotaTree:
 
 
 def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
-    """Parse a resource list to amounts; raise QuantityError, which names the field, for an invalid one."""
+    """Parse a resource list to amounts; raise UsageError, which names the field, for an invalid one."""
     amounts = {}
     for name, value in _require_mapping(resource_list, what).items():
         amount_what = f"{what}.{name}"

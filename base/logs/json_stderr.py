@@ -55,7 +55,7 @@ class JsonLines(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Return the encoding of the stream `inner`."""
+        """The encoding of the stream `inner`; "utf-8" if it has none."""
         return self.inner.encoding or "utf-8"
 
 

@@ -150,7 +150,7 @@ def _moment(seconds: float) -> str:
 
 
 class CountingHandler(logging.StreamHandler[TextIO]):
-    """A stream handler that writes a repeated warning once; another thread writes a final record when it has ended."""
+    """A stream handler that writes a repeated warning once per REMIND_SECONDS, and a final record when it has ended."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
         super().__init__(stream)

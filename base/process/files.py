@@ -128,7 +128,7 @@ def replace_atomically(
 
 
 def restrict_permissions(path: Path) -> None:
-    """Remove other users' rights from an existing file or folder of this user; leave other users' files alone."""
+    """Remove the rights of others from a file or folder of this user, and those of a group that may not write it."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -81,7 +81,7 @@ QUICK: Final = BucketPatience(retry_seconds=2.0, timeout_seconds=3.0)
 def open_bucket(
     url: str, environ: Mapping[str, str] = os.environ, patience: BucketPatience | None = None
 ) -> tuple[BucketFiles, str]:
-    """Return a bucket's files and the path inside it, without a request; UsageError if the URL names no bucket."""
+    """Return a bucket's files and the path inside it, without a request; UsageError for a wrong URL or endpoint."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise UsageError(f"store URL {url!r} names no bucket", fix="Write the URL as s3://bucket/folder.")

@@ -177,7 +177,7 @@ class _Sums:
 
 
 def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
-    """Return the day that `encode` was given; raise one of `parquet.UNREADABLE` if the file is of another day."""
+    """Return the day that `encode` was given; raise one of `parquet.UNREADABLE` if it is corrupt or another day."""
     table, stamp = parquet.decode(content)
     keys = _keys(table, stamp, signal, start_seconds)
     return Day(keys, _values(table, signal, stamp["values"]))

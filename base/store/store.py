@@ -169,7 +169,7 @@ class Store:
                 self._days.compact(signal, most_parts_of_newest)
 
     def keep(self, most_days: int) -> int:
-        """Keep `most_days` days up to the newest stored one, whatever the time; return the number of removed days."""
+        """Keep `most_days` days up to the newest stored one; return the number of removed days, counted per signal."""
         with self._write_lock():
             stored = {signal: self._days.listing(signal) for signal in Signal}
             newest = max((start for listing in stored.values() for start in listing), default=0)

@@ -99,7 +99,7 @@ class PolicyScore(msgspec.Struct, frozen=True, rename={"peak_alone": "proven"}):
 
 @dataclass(frozen=True, slots=True)
 class PolicyTrial:
-    """The scores of all policies on the same decisions; `in_force` and `risk_percent` are the settings at that time."""
+    """The scores of all policies on the same decisions; `in_force` and `risk_percent` were the settings then."""
 
     computed_seconds: int
     history_days: float

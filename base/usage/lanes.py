@@ -82,7 +82,7 @@ class Lanes:
         return packed
 
     def blocks(self, of_lanes: npt.NDArray[Any], width: int, lead: int) -> npt.NDArray[Any]:
-        """Return each series' values by block of `width` slots, padded with NaN, from the lanes' values, (L, K)."""
+        """Return each series' values by block of `width` slots, padded with NaN, from values of each lane's blocks."""
         first, end = _in_blocks(self.first, self.end, width, lead)
         own = np.full((len(self.lane), int((end - first).max(initial=0))), np.nan)
         columns = zip(self.lane.tolist(), first.tolist(), end.tolist(), strict=True)

@@ -280,7 +280,7 @@ class Lives:
         return row >= 0 and self._hours_listed[row] > int(self.listed[row, hour[first] : hour[end - 1] + 1].sum())
 
     def is_named_anew(self, ref: PodContainerRef) -> bool:
-        """Return whether no other pod ever has its name, so that the pod lived between any two of its samples."""
+        """Return whether no later pod takes the name of this pod, which therefore lived between its samples."""
         return self.rules.get((ref.namespace, ref.pod), _STRANGER).named_anew
 
     def is_running(self, ref: PodContainerRef) -> bool:

@@ -63,7 +63,7 @@ def beyond_any_node(
 
 
 def plausible_of_pods(usage: UsageT, inventory: Inventory) -> UsageT:
-    """Return the containers' series with gaps in place of samples that exceed every node, and of zeros of memory."""
+    """Return the containers' series with gaps in place of samples that exceed every node, are negative, or 0 bytes."""
     positive = usage.resource is Resource.MEMORY
     values = _values_of(usage)
     if isinstance(usage.resource, Resource):
@@ -137,7 +137,7 @@ def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> d
 
 
 def plausible_of_nodes(usage: Usage[NodeRef], inventory: Inventory) -> Usage[NodeRef]:
-    """Return the nodes' series with gaps in place of zeros and of samples that exceed the node's own capacity."""
+    """Return the nodes' series with gaps in place of samples that are 0, negative or clearly above the capacity."""
     capacities: dict[str, int] = {}
     for node in _nodes(inventory):
         if isinstance(usage.resource, Resource):

@@ -82,7 +82,7 @@ class QualityRecord:
 
 
 def joined_scrapes(records: Iterable[QualityRecord]) -> tuple[ScrapeSpan, ...]:
-    """Return the scrape intervals of several pulls, oldest first; touching spans with the same interval are joined."""
+    """Return the scrape intervals of several pulls, oldest first; spans of one interval that touch are joined."""
     spans = sorted(
         (s for record in records for s in record.scrapes), key=lambda s: (s.interval_seconds, s.start_seconds)
     )

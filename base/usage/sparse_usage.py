@@ -182,7 +182,7 @@ def of_stretches(
     resource: MeasuredResource | None,
     statistic: Statistic,
 ) -> SparseUsage[RefT]:
-    """Return the usage made of stretches that do not overlap; each is read twice. A row without values stores none."""
+    """Return the usage made of stretches that do not overlap; a series without any value stores none."""
     parts = [part for part in stretches if part.values.size]
     begin, end = np.full(len(refs), grid.size, dtype=np.int64), np.zeros(len(refs), dtype=np.int64)
     for part in parts:

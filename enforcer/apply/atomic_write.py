@@ -45,7 +45,7 @@ class _NoteHead(msgspec.Struct):
 
 
 def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> SurfaceNote[NoteT]:
-    """Return the records of the file, or `empty` if it is missing, damaged, or written by a newer agent."""
+    """Return the records of the file, or `empty` if it is missing, unreadable, damaged, or of a newer agent."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:

@@ -91,7 +91,7 @@ def is_setting(key: str) -> bool:
 
 
 def is_value(key: str, value: str) -> bool:
-    """Return whether a value is valid for the setting: an integer, or a feature's name with or without NO_."""
+    """Return whether a value is valid for the setting: decimal digits, or a feature's name with or without NO_."""
     if key.startswith(FEATURES):
         return value.removeprefix("NO_") == key.removeprefix(FEATURES)
     return value.isascii() and value.isdigit()

@@ -57,7 +57,7 @@ class TrafficKeeper:
         self._looked_seconds = 0.0
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Set the wanted traffic classes and return errors as text; retry if the wants change, and once a minute."""
+        """Set the traffic classes if the wants changed or a minute has passed; return the last errors as text."""
         targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
         due = now - self._looked_seconds >= RECHECK_SECONDS and bool(targets or self._wrong)
@@ -81,7 +81,7 @@ class TrafficKeeper:
         return self._wrong
 
     def restore(self) -> list[str]:
-        """Remove the agent's classes from every device and return the errors as text."""
+        """Remove the agent's classes from every device; return errors as text, none if only programs are missing."""
         wrong = [*self._remove_others(()), *self._try(["nft", "-f", "-"], _empty_table())]
         self._held, self._wrong = {}, []
         # Where programs that are missing are the only fault, none of our settings can be in force.

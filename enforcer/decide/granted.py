@@ -73,7 +73,7 @@ def pod_request(pod: PodSpec, name: str) -> int | None:
 
 
 def own_limit(pod: PodSpec, name: str) -> int | None:
-    """Return the limit that the pod itself declares (spec.resources); None = not known during a resize."""
+    """Return the limit that the pod itself declares (spec.resources), 0 if none; None if not known during a resize."""
     limit = (pod.own_limits or {}).get(name, 0)
     return limit if limit <= 0 or pod.resize is ResizeState.NONE else None
 

@@ -151,7 +151,7 @@ def _step_without_failing(
 
 
 def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
-    """Return one want per cgroup setting, the earliest strategy's, and a verdict for each later want that conflicts."""
+    """Return one want per cgroup setting, the earliest strategy's, and a verdict per pair of strategies in conflict."""
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
     for want in (w for plan in plans for w in plan.wants):

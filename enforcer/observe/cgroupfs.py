@@ -131,7 +131,7 @@ class Hierarchy:
         self._held.clear()
 
     def forget(self, path: CgroupPath) -> None:
-        """Close the open files of one cgroup that is gone or not needed any more."""
+        """Close the open files of a cgroup that has vanished or is not read any more, and drop what was read."""
         for key in [key for key in self._held if key[0] == path]:
             os.close(self._held.pop(key))
         self._periods.pop(path, None)
@@ -147,7 +147,7 @@ class Hierarchy:
 
     @property
     def open_files(self) -> int:
-        """The number of open files."""
+        """The number of files that are kept open."""
         return len(self._held)
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class Hierarchy:
         return "" if isinstance(contents, Unavailable) else contents.decode(errors="replace").strip()
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
-        """Return the settings that the kernel offers in a cgroup; pass one below the root, which lacks most of them."""
+        """Return the settings that the kernel offers in a cgroup; the root is unsuitable because it lacks most."""
         present = set()
         for knob in SPECS:
             file = self.dialect.file(knob)

@@ -140,7 +140,7 @@ def host_application_path(application: HostApplication, layout: Layout) -> Cgrou
 
 
 def level_of(path: CgroupPath, layout: Layout) -> Level | None:
-    """Return the level of a cgroup below kubepods; None if it is outside, or deeper than containers."""
+    """Return the level of kubepods or a cgroup below it; None for any other, such as one inside a container's."""
     tiers = {layout.tier(qos) for qos in KubeQos} - {layout.kubepods()}
     if path == layout.kubepods():
         return Level.KUBEPODS

@@ -70,7 +70,7 @@ class MachineReader:
         )
 
     def waits(self, pids: list[int]) -> Waits:
-        """Return the waiting times of these processes' threads, at most MOST_THREADS, without unreadable ones."""
+        """Return by thread the nanoseconds that these processes waited for a CPU, for at most MOST_THREADS threads."""
         thread_waits: Waits = {}
         for pid in pids[:MOST_THREADS]:
             folder = self._proc / str(pid) / "task"

@@ -134,7 +134,7 @@ class DevicePublisher:
     _problem: str = ""
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Write the Device object if the GPUs differ from it, and return whether it did; raise ClusterError."""
+        """Write the Device object, if ours and different from the GPUs; return whether it did; raise ClusterError."""
         uid = self.uid()
         if not uid:
             return False

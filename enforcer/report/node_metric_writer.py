@@ -79,7 +79,7 @@ class Reporter:
         self._client.close()
 
     def report(self) -> bool:
-        """Read the spec and write the status; return False if there is nothing to report yet. Raise ClusterError."""
+        """Read the spec and write the status; return False if usage or Node is not known yet. Raise ClusterError."""
         body: dict[str, Any] | None = self._client.get(f"{PATH}/{self._node.name}")
         collect = ((body or {}).get("spec") or {}).get("metricCollectPolicy")
         if collect:

@@ -62,7 +62,7 @@ def share(sample: LaneSample, tier: GroupReading | None) -> float:
 
 
 def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str]) -> Apply | None:
-    """Return the patch of the Node's annotation, None if it is up to date; `annotations` are the Node's own."""
+    """Return the patch of the Node's annotation; None if `annotations` has the value, or too little was observed."""
     fraction = history.fraction()
     if fraction is None or not node:
         return None

@@ -112,7 +112,7 @@ class TopologyPublisher:
     subject: str = "CPUs"
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Read the object, write what differs, return whether anything did; raise ClusterError or NodeUnreadable."""
+        """Write the object if the CPUs differ from it; return whether it did; raise ClusterError or NodeUnreadable."""
         machine = MachineCpus(read_topology(self.sys), numa_memory_bytes(self.sys), self.kubelet_reserved)
         cpus, uid = self.report(machine), self.uid()
         if cpus is None or not uid:

@@ -48,7 +48,7 @@ class ContainerStopper(EvictionQueue[str]):
 
 
 def end_containers(channel: grpc.Channel, pod_uid: str) -> list[str]:
-    """Stop every running container of a pod at once and return their names; raise RpcError."""
+    """Stop every running container of a pod, without a grace period, and return their names; raise RpcError."""
     listed = cri.ListPodSandboxResponse.FromString(_call(channel, "ListPodSandbox", cri.ListPodSandboxRequest()))
     sandboxes = {sandbox.id for sandbox in listed.items if sandbox.metadata.uid == pod_uid}
     if not sandboxes:

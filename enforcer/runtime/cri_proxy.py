@@ -96,7 +96,7 @@ class CriProxy:
         log.info("CRI proxy serves", socket=self.settings.cri_socket, upstream=self.settings.cri_upstream)
 
     async def stop(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Wait for calls in progress to end, then release the socket."""
+        """Wait for calls in progress to end, at most `grace_seconds`, then release the socket."""
         notify("STOPPING=1")
         for task in self._tasks:
             task.cancel()

@@ -82,7 +82,7 @@ def inventory_of(text: str, name: str) -> NodeInventory:
 
 
 def documents(text: str, name: str) -> list[Any]:
-    """Return the documents of a file; raise UsageError if it is neither JSON nor YAML."""
+    """Return the documents of a file; raise UsageError if it is no JSON or YAML, too large, or uses a YAML alias."""
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
         raise UsageError(f"{name} is larger than {SIZE_CAP_BYTES} bytes")
     if text.lstrip()[:1] in ("{", "["):

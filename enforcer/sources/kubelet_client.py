@@ -47,7 +47,7 @@ class WithKubelet(Sources):
         self._begin()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until every input was received once and the kubelet was queried; return False on timeout."""
+        """Wait until `inner` has every input; return whether it has and the kubelet had been queried before."""
         kubelet_was_asked = self._kubelet is None or self._kubelet.problem != NOT_ASKED
         return self.inner.wait(timeout_seconds) and kubelet_was_asked
 

@@ -72,7 +72,7 @@ def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tupl
 def on_devices(
     pod: PodSpec, blocks: Iterable[Block], devices: Mapping[str, str]
 ) -> tuple[dict[str, IoLimits], tuple[Verdict, ...]]:
-    """Return limits by "major:minor" (the last block of a device counts), and verdicts on blocks without a device."""
+    """Return limits by "major:minor" (its last block counts), and verdicts on missing devices and volume groups."""
     limits: dict[str, IoLimits] = {}
     verdicts = []
     for block in blocks:

@@ -132,7 +132,7 @@ class Lease:
             self._stopping.wait(self._settings.retry_seconds * (1 + 0.2 * self._jitter.random()))
 
     def stop(self) -> None:
-        """Stop leading, then release the Lease so that the next leader need not wait; the writers have been stopped."""
+        """Stop leading, then release the Lease so that the next leader need not wait; call it when no writer runs."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * self._client.settings.timeout_seconds + 1)

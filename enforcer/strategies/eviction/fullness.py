@@ -71,7 +71,7 @@ def to_release(observation: Observation, resource: Resource, threshold: int, low
 
 
 def by_use(observation: Observation, thresholds: Thresholds, resource: Resource) -> Task | None:
-    """Return an eviction task if the node's usage exceeds the threshold; None if not, or if the threshold is off."""
+    """Return an eviction task if the node's usage reaches the threshold; None if not, or if the threshold is off."""
     highest = thresholds.evict_enabled_priority_threshold
     threshold, lower = bounds(thresholds, resource.value)
     if not thresholds.enable or threshold is None or highest is None:

@@ -170,7 +170,7 @@ def evictable(pod: PodSpec) -> bool:
 
 
 def is_eviction_allowed(pod: PodSpec, task: TaskName) -> bool:
-    """Return whether the pod's annotation allows this task to evict it; without the annotation every task may."""
+    """Return whether the pod's annotation allows this task to evict it: every task if missing, none if unreadable."""
     text = pod.annotations.get(EVICTION_POLICY_ANNOTATION)
     try:
         return text is None or task.value in msgspec.json.decode(text, type=list[str])
@@ -184,7 +184,7 @@ def opted_in(pod: PodSpec, highest_priority: int) -> bool:
 
 
 def priority_value(pod: PodSpec) -> int:
-    """Return spec.priority, or the default of the pod's priority class."""
+    """Return spec.priority, or the default of the pod's priority class if that is 0."""
     return pod.priority or DEFAULT_PRIORITIES[pod.effective_priority]
 
 
@@ -205,7 +205,7 @@ def best_effort_only(pod: PodSpec) -> bool:
 def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
-    """Return the pods to evict now, for the tasks in their given order, and the state for the next tick."""
+    """Return the evictions for the tasks in their given order, pending ones again, and the state for the next tick."""
     refused, now, pods = refused_uids(observation), observation.at_seconds, observation.pods
     recent = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
     # While the pod is there, up to twice the time that it may take; a clock that went back forgets.

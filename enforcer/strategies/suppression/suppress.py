@@ -256,7 +256,7 @@ def lift_factor(before: float, got: float) -> float:
 
 
 def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: bool = False) -> int:
-    """Return best effort's next CPU quota in us per 100 ms; `before` is the present one (NO_LIMIT = none)."""
+    """Return best effort's next CPU quota in us per 100 ms; unless `at_once`, it grows from `before` in steps."""
     target_quota = max(millicores * MICROSECONDS_PER_MILLICORE, LEAST_QUOTA_MICROSECONDS)
     if before == NO_LIMIT:
         return target_quota
