@@ -111,7 +111,7 @@ class AutopilotController(Feature):
         return ControllerDecision(tuple(intents), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Make the changes of the round; called only if this manager may write and is the leader."""
+        """Make the round's changes, set minReplicas, and send notifications; called only on a leader that may write."""
         self._shown |= {str(o.intent.address): o.intent for o in outcomes if o.ok}
         reading, self._reading = self._reading, None
         if reading is not None:

@@ -277,16 +277,16 @@ class AutopilotService(Protocol):
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""
     ) -> str:
-        """Create the policy, or replace its spec if that still is `before`; return its name."""
+        """Create the policy (`before` is None), or replace its spec if that still is `before`; return its name."""
 
     def pause(self, who: Person, reason: str = "") -> str:
         """Pause all changes from now on; return the text that the pause switch then has."""
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Resume the autopilot, or only one workload that was left alone."""
+        """Resume the autopilot, or only one workload that it leaves alone or would retry later."""
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """Let a policy act or only observe; raise UsageError for another `digest`, UnseenVersion to act without one."""
+        """Let a policy act or only observe, if it still has this `digest`; to act, the digest is required."""
 
     def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
         """Return, by object, all fields that a call of this service in `act` would write to the cluster.

@@ -87,7 +87,7 @@ def news_of(
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """Return notifications of raised and restored minReplicas, and of others who set it; refusals are only logged."""
+    """Return notifications of raised and restored minReplicas, and of others who set it; none of refused steps."""
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps
@@ -109,7 +109,7 @@ class ChatNotes:
     _undelivered: list[News] = field(default_factory=list)
 
     def send(self, news: Sequence[News], now_seconds: float) -> None:
-        """Send the new and the waiting notifications as one message, if the limit an hour allows one."""
+        """Send new and waiting notifications in one message, unless one is on its way or the hourly limit reached."""
         if not self.url:
             return
         self.waiting = [*self.waiting, *news][-MOST_WAITING:]

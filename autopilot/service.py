@@ -231,7 +231,7 @@ class ClusterAutopilotService:
         return self._switch_mode(who, name, model.AutopilotMode.OBSERVE, reason)
 
     def switch(self, who: Person, name: str, mode: model.AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """Call `act` or `observe`, if the policy still has this `digest`; for `act` the digest is required."""
+        """Let a policy act or only observe, if it still has this `digest`; to act, the digest is required."""
         if mode is model.AutopilotMode.ACT and not digest:
             who.require(Right.APPROVE, _split(name)[0])
             raise UnseenVersion(

@@ -136,7 +136,7 @@ class ActionParts:
     raising: tuple[type[CotenantError], ...] = ()
     """Errors that a review and its dry run raise instead of recording them in the review."""
     reached: Callable[[str], None] = ignore
-    """Called with a name between every two steps of a change."""
+    """Called after each step of a change with the name of the step."""
 
 
 NO_PARTS: Final = ActionParts()
@@ -206,7 +206,7 @@ class Actions:
         return [self._send(write.operations, write, dry_run=True) for write in review.writes]
 
     def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
-        """Record all changes in the ledger, then send one after another; raise UsageError if a guardrail stops one."""
+        """Record changes in the ledger, then send those that need not wait; raise UsageError if a rule stops one."""
         try:
             for review in reviews:
                 if review.error:
@@ -253,7 +253,7 @@ class Actions:
         return self._sent([statuses[change.id] for change in changes])
 
     def confirm(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
-        """Confirm changes as their second person and send them; the confirmations are written to the ledger first."""
+        """Record the person as second person of the changes in the ledger, then send those that need not wait."""
         self.journal.confirm(statuses)
         self.parts.reached("confirmed")
         now = self.journal.statuses()

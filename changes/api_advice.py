@@ -22,7 +22,7 @@ _WORDS: Final = (
 
 
 def advice(error: CotenantError) -> str:
-    """Return the error's own fix if it has a specific one, else a general fix for this kind of error."""
+    """Return a fix by the error's words or kind, else the error's own fix, else a general one; "" if there is none."""
     for part, step in _WORDS:
         if part in error.message:
             return step

@@ -70,7 +70,7 @@ class ChangeLedger:
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
 
     def confirm(self, statuses: Sequence[ChangeStatus]) -> None:
-        """Record the actor as second person of the changes, all or none; raise UsageError if one is not waiting."""
+        """Record the actor as second person of the changes, all or none; raise UsageError if one is not `awaiting`."""
         seconds = self.clock.now_seconds()
         body = {"words": f"confirmed by {self.actor}", **self._source}
         for status in statuses:

@@ -143,7 +143,7 @@ class LiveContext:
         self._claims[workload] = claim_of(recommendations, live, running)
 
     def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
-        """Return the workload's running pods; none if they may not be listed."""
+        """Return the workload's running pods; none if its kind cannot be resized, or if the pods may not be listed."""
         listed = self._selected_pods(workload.namespace, live) if workload.kind in RESIZABLE else []
         return live_workload_pods(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
 

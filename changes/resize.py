@@ -18,7 +18,7 @@ SETTLED: Final = (ResizeOutcome.DONE, ResizeOutcome.INFEASIBLE)
 
 
 def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float) -> list[Resized]:
-    """Return the nodes' answer for each resized pod that still exists, after waiting up to `patience_seconds`."""
+    """Return nodes' answers for resized pods that still exist, once all are final, one is Infeasible or time is up."""
     deadline = time.monotonic() + patience_seconds
     pods = [write for write in writes if write.subresource == RESIZE]
     resized: dict[str, Resized] = {}

@@ -22,7 +22,7 @@ FIX: Final = "The Changes page and `cotenant recs changes` show the change's sta
 
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
-    """Confirm a change and its batch as second person, and apply them; raise NotAllowed or UsageError if refused."""
+    """Confirm a change and its batch as second person, and send what need not wait; raise NotAllowed or UsageError."""
     statuses = _awaiting_batch(actions, who, change, lambda status: who.require(Right.APPROVE, status.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
@@ -33,7 +33,7 @@ def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
 
 
 def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
-    """Cancel the change's batch; the person who accepted it may cancel it too."""
+    """Cancel the changes of a batch that wait for a second person; the person who accepted them may cancel them too."""
 
     def may(status: ChangeStatus) -> None:
         own = same_person(status.change.actor, who.name)

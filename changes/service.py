@@ -180,7 +180,7 @@ class ClusterChangeService:
             return [entry_of(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
-        """Return the ledger's rows, oldest first; only rows about changes if the person may not read all namespaces."""
+        """Return the ledger's rows, oldest first; a person limited to namespaces gets only rows about changes there."""
         who.require(Right.READ)
         statuses = self._statuses()
         hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
@@ -190,7 +190,7 @@ class ClusterChangeService:
             return [entry_of(e) for e in visible_entries if reads_everywhere or e.subject in statuses]
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Roll back the changes with these ids, each independently of the others."""
+        """Roll back those of the changes with these ids that are in effect, each independently of the others."""
         what = f"{agree(len(changes), 'change is', 'changes are')} rolled back for {who.name}"
         with self._writable_actions(who, what) as actions:
             chosen = _select_changes(actions, who, changes)
@@ -207,7 +207,7 @@ class ClusterChangeService:
             return second_approval.confirm(actions, who, change)
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Cancel a change that waits for a second person; the person who accepted it may cancel it too."""
+        """Cancel a change that waits for a second person, with its batch; the person who accepted it may do so too."""
         with self._writable_actions(who, f"{who.name} declines a change that waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
 
@@ -224,12 +224,12 @@ class ClusterChangeService:
             return stop_ladder(actions, who, ladder, why)
 
     def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
-        """Roll a ladder's steps back, the last one first, down to step `place`; 0 rolls back all steps."""
+        """Stop a ladder and roll back its steps after step `place`, the last one first; 0 rolls back all steps."""
         with self._writable_actions(who, f"a ladder is rolled back for {who.name}") as actions:
             return go_back(actions, who, ladder, place)
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Verify those of the changes whose soak time is over, and return their statuses."""
+        """Verify now those of the changes that are applied and have soaked; return their statuses."""
         what, verified = f"{agree(len(changes), 'change is', 'changes are')} verified for {who.name}", []
         with self._writable_actions(who, what) as actions:
             for status in _select_changes(actions, who, changes):
@@ -287,7 +287,7 @@ class ClusterChangeService:
         return trials_of(self._statuses().values())
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return each workload's change that was sent after `since_seconds` and is in effect, by the ledger alone."""
+        """Return each workload's last change, if by the ledger it is in effect and was sent after `since_seconds`."""
         return taken_of(self._statuses().values(), since_seconds)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
@@ -306,7 +306,7 @@ class ClusterChangeService:
         return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, head_is_kept, notes_told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
-        """Return a watcher that uses cotenant's account; `report` gets its notifications and those from `ahead`."""
+        """Return a watcher with cotenant's account; `report` gets its notifications and those that `ahead` returns."""
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
 
@@ -316,7 +316,7 @@ class ClusterChangeService:
         return Watcher(open_signed, report, ahead, climb=climb)
 
     def trouble(self) -> str:
-        """Return why no change can be made in the cluster now, "" if it can; at most `GLANCE_SECONDS` old."""
+        """Return why no change can be made in the cluster now, "" if one can; at most `GLANCE_SECONDS` old."""
         return self._seen.now().trouble
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:

@@ -69,7 +69,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         self._done.set()
 
     def now(self) -> AnswerT:
-        """Return the last answer; it may be old."""
+        """Return the last answer, which may be old, and start a refresh if it is."""
         self._begin()
         return self._answer
 

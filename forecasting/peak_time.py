@@ -99,7 +99,7 @@ def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.ND
 
 
 def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
-    """Return each series' start slot around which an hour has the highest chance, from the chances (n, starts)."""
+    """Return each series' start slot with the highest weighted sum of chances (n, starts) up to an hour around it."""
     reach = max(1, HOUR_SECONDS // step_seconds)
     padded = np.pad(chance, ((0, 0), (reach, reach)))
     near = np.zeros_like(chance)

@@ -15,7 +15,7 @@ from cotenant.forecasting.base import Array, Forecaster
 
 
 class Remembering:
-    """A forecaster that caches all its forecasts; discard it when the same forecasts are not requested any more."""
+    """A forecaster that caches the forecast of each series, until a history begins at another time."""
 
     def __init__(self, inner: Forecaster) -> None:
         self.name = inner.name

@@ -166,7 +166,7 @@ def withheld(resource: Resource, which: Field, now: int | None, reason: Reason, 
 
 
 def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
-    """Return the inputs of a value for display: without non-finite numbers, and whole numbers as integers."""
+    """Return the inputs of a value for display: without non-finite numbers, with whole numbers as integers."""
     shown: dict[str, float | int | str] = {}
     for name, value in inputs.items():
         if isinstance(value, str):
@@ -177,7 +177,7 @@ def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
 
 
 def rounded_up(amount: float, unit: int) -> int:
-    """Return the smallest multiple of `unit` that is at least `amount`; an excess of 1e-9 of it is float noise."""
+    """Return `amount`, less a float error of 1e-9 of it, rounded up to a multiple of `unit`, within 0..LARGEST."""
     return min(max(0, ceil(amount / unit * (1 - 1e-9))) * unit, LARGEST)
 
 

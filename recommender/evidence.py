@@ -197,7 +197,7 @@ class Evidence:
         return next((limit for limit in limits if np.isfinite(limit) and limit > 0), np.nan)
 
     def last_seconds(self, seconds: float) -> Evidence:
-        """Return the evidence of the same containers with only the last `seconds` of stored usage."""
+        """Return the evidence of the same containers with only the last `seconds` of stored usage and of OOM kills."""
         tails = {s: u.tail(int(seconds // u.grid.step_seconds)) for s, u in self.usage.items()}
         start = self.window.end_seconds - seconds
         kills = tuple(tuple(e for e in k if e.time_seconds >= start) for k in self.oom_kills)
@@ -279,7 +279,7 @@ def assemble(
 
 
 def counted_requests(requests: Floats, limits: Floats) -> Floats:
-    """Return the requests that the scheduler counts for containers, by `effective_request`; NaN = not set."""
+    """Return the requests that the scheduler counts for containers: the request, else the limit, else NaN."""
     return np.where(np.isfinite(requests), requests, limits)
 
 

@@ -71,7 +71,7 @@ def find(
     settings: FindingSettings,
     own: CotenantSettings,
 ) -> list[ClusterFinding]:
-    """Return all findings, the most severe first, then by kind and name; `own` has the thresholds for a leak."""
+    """Return all findings, the most severe first, then by kind and name; `own` has the thresholds for heaps."""
     of_nodes = of_cluster(inventory, node_usage, evidence.window, settings)
     return in_order([*of_containers(evidence, settings, own), *of_nodes])
 
@@ -160,7 +160,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
 def idle_nodes(
     inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
 ) -> Iterator[ClusterFinding]:
-    """Yield nodes that run nothing but daemons, ran hardly anything else in the window, and whose CPU is idle."""
+    """Yield findings on idle nodes, control planes excepted: only daemons, hardly any other pods before, idle CPU."""
     usage = node_usage.get(Signal.NODE_CPU_USAGE_MEAN)
     if usage is None or not usage.grid.size:
         return

@@ -70,7 +70,7 @@ class ReplicaFloor:
 
     @property
     def peak_seconds(self) -> int | None:
-        """Start of the first half hour with the highest floor, in Unix seconds."""
+        """Start of the first half hour with the highest floor, in Unix seconds; None if the floor is withheld."""
         return self.start_seconds + self.floor.index(self.peak) * self.step_seconds if self.floor else None
 
     @property

@@ -237,7 +237,7 @@ class PatchSettings(Section, frozen=True):
 
 
 class BacktestSettings(Section, frozen=True):
-    """The history on which a proposal is back-tested before it is shown, and the history that confidence requires."""
+    """The part of the history on which a proposal is back-tested before it is shown."""
 
     days: float = 7.0
     """Newest part of the history on which a proposal is back-tested. One week: each weekday is tested once."""

@@ -87,7 +87,7 @@ class Grounds:
 
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
-        """Mean daily CPU peak, highest memory of each container in each half of the window, older first; NaN = none."""
+        """Each container's mean daily CPU peak and highest memory in each half of the window, older first, or NaN."""
         halves: dict[Resource, tuple[Floats, Floats]] = {}
         window = self.evidence.window
         first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
@@ -112,7 +112,7 @@ class Grounds:
 
     @cached_property
     def resolution(self) -> TrustFactor:
-        """Score for the sampling interval, which adds to the confidence in all containers' proposals alike."""
+        """Score for the sampling interval, the same for the proposals of all containers."""
         grid = self.evidence.window
         peaks = self.evidence.usage.get(Signal.CPU_USAGE_MAX)
         blind = peaks is None or not peaks.refs

@@ -149,7 +149,7 @@ def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evi
 
 
 def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -> list[ClusterFinding]:
-    """Return the findings without those that call a workload or node idle whose usage is not measured."""
+    """Return the findings without those that state little use of a container or workload with unmeasured usage."""
     why = doubts(evidence)
     subjects: set[ContainerRef | WorkloadRef] = {*why, *(container.workload for container in why)}
     return [row for row in findings if row.kind not in REST_ON_LITTLE_USE or row.subject not in subjects]

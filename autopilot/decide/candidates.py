@@ -81,7 +81,7 @@ class PolicyInForce:
 
 
 def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSettings:
-    """Return `settings` narrowed by a policy: its smaller cuts, its longer soak time, and at most one cut a day."""
+    """Return `settings` narrowed by a policy: smaller cuts, longer soak time, a cut a day at most, auto-rollback."""
     guardrails = settings.guardrails
     narrower: dict[str, float] = {
         "most_cpu_cut": min(guardrails.most_cpu_cut, limits.largest_cut[Resource.CPU]),

@@ -34,7 +34,7 @@ AUTOPILOT: Final = "autopilot"
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
-    """Forecast replicas that a workload needs by half hour (`counts`); `least` is the forecast time's minReplicas."""
+    """Forecast of the replicas that a workload needs, by half hour (`counts`), made while minReplicas was `least`."""
 
     start_seconds: int
     counts: tuple[int, ...]
@@ -83,7 +83,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """A step that raises or restores minReplicas. `is_fought`: somebody else set it; `refused`: why it was refused."""
+    """A step that raises or restores minReplicas. `is_fought`: somebody else has set it; `refused`: why, if refused."""
 
     event: AutopilotEvent
     lent: LentFloor
@@ -98,7 +98,7 @@ FloorForecasts = Callable[[], Mapping[WorkloadRef, FloorForecast]]
 
 
 def floor_factors(queue: Iterable[QueueEntry], left_alone: Mapping[str, str]) -> dict[WorkloadRef, float]:
-    """Return by workload the largest multiple of its own minReplicas that its policy allows before a forecast peak."""
+    """Return by workload the multiple of its minReplicas, if above 1, up to which an acting policy may raise them."""
     acting = (e.candidate for e in queue if e.candidate.may_act and str(e.candidate.workload) not in left_alone)
     return {c.workload: c.limits.replica_floor_factor for c in acting if c.limits.replica_floor_factor > 1}
 
@@ -158,7 +158,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """Return each workload's raised minReplicas, for now or the next peak; `lent` has raises by autoscaler uid."""
+    """Return each workload's raised minReplicas, now or at the next peak; `lent` has raises by autoscaler uid."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():

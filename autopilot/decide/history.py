@@ -35,7 +35,7 @@ class ActState(StrEnum):
     FAILED = "failed"
     """The cluster refused it; nothing was changed."""
     TAKEN_BACK = "taken-back"
-    """Somebody else rolled it back, tried to, or changed its values since, with no harm judged."""
+    """Somebody else rolled it back, tried to, or changed its values since."""
 
 
 _STATES: Final[Mapping[ChangeState, ActState]] = {
@@ -103,7 +103,7 @@ class Decisions:
 
 
 def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
-    """Return the changes of the autopilot, the oldest first."""
+    """Return the autopilot's changes, the oldest first; those of a batch become one, with their gravest state."""
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
     for status in statuses:
         if accepted_by_autopilot(status):
@@ -173,7 +173,7 @@ def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
 
 
 def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[PastAct]:
-    """Return the changes of a workload that did harm or were refused since a person last resumed it; oldest first."""
+    """Return, in order, those of a workload's changes that did harm or were refused after `since_seconds`."""
     bad = (ActState.HARMFUL, ActState.FAILED)
     return [act for act in acts if act.state in bad and act.since_seconds > since_seconds]
 
@@ -185,7 +185,7 @@ def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
 
 
 def is_taken_back(part: ChangeStatus) -> bool:
-    """Return whether somebody other than the change's author rolled it back before any harm was found."""
+    """Return whether somebody other than the change's author ordered its rollback, which was never refused."""
     return part.state in _UNDONE and not part.rollback_refused and part.actor != part.change.actor
 
 

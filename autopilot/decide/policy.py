@@ -193,7 +193,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """Return the ceiling narrowed by a policy; raise UsageError if the policy asks for more than the ceiling allows."""
+    """Return the ceiling narrowed by a policy; raise UsageError if no resource, no direction or no way is left."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}

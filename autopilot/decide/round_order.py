@@ -144,7 +144,7 @@ def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
 
 
 def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
-    """Return one entry for each candidate: those to change, then proposals, then those that wait, by name."""
+    """Return an entry per candidate: those to change, proposals, those beyond limits, others that wait, by name."""
     ready: list[QueueCandidate] = []
     waiting: list[QueueEntry] = []
     # Groups of windows of which none is open now, each with when the next one opens.

@@ -77,7 +77,7 @@ class LedgerReader:
 
 
 def append(ledger: Ledger, clock: Clock, actor: str, rows: list[tuple[AutopilotEvent, str, dict[str, Any]]]) -> None:
-    """Write all rows (event, subject, body) or none; the rows are on the disk when this returns."""
+    """Write all rows (event, subject, body) or none; the rows are stored durably when this returns."""
     if rows:
         ledger.append(clock.now_seconds(), actor, [(event.value, subject, body) for event, subject, body in rows])
 

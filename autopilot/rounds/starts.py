@@ -30,7 +30,7 @@ MOST_HELPED: Final = 50
 
 
 class Starts:
-    """Gives CPU to the starting pods of one cluster. Not thread-safe."""
+    """Gives starting pods of one cluster more CPU, and restores it after the start. Not thread-safe."""
 
     def __init__(self, config: ActConfig, ledger: AuditedActs, paused: Callable[[], str]) -> None:
         """Send no request yet. `paused` returns why no pod may get more CPU now, "" if it may (`Acts.paused`)."""

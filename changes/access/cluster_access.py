@@ -54,7 +54,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:
-    """Return access to the cluster by the configured login mode; `own` has the rights of cotenant or the kubeconfig."""
+    """Return access with the rights of whoever logged in; `own` serves cotenant itself, and all if nobody logs in."""
     credentials = _KubeCredentials(kube)
 
     @contextmanager

@@ -81,7 +81,7 @@ def recommended_of(store: Store) -> Callable[[Collection[WorkloadRef]], list[Rec
 
 
 def requested_of(store: Store) -> Callable[[], int]:
-    """Return a function that reads the CPU requests of all stored workloads together, in millicores."""
+    """Return a function that returns the sum of all stored workloads' CPU requests, in millicores."""
     from cotenant.recommender.stored_recommendations import requested_millicores
 
     read = _kept_for_a_run(store, lambda _: requested_millicores(store))

@@ -28,7 +28,7 @@ def person_with_grants(
 
 
 def matching_grants(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
-    """Return the grants of all rules that match the person or their groups; none if the settings refuse the person."""
+    """Return the person's grants: those of matching rules, and reading everywhere, each as far as settings permit."""
     grants = tuple(
         Grant(rule.role, tuple(rule.namespaces))
         for rule in settings.roles

@@ -106,7 +106,7 @@ def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_se
 
 
 def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
-    """Return the change with this id, or with this unambiguous beginning of its id."""
+    """Return the change whose id begins with `id_`; raise UsageError if there is none, or more than one."""
     matches = [s for key, s in statuses.items() if key.startswith(id_)]
     if len(matches) != 1:
         raise UsageError(f"{len(matches)} change ids begin with {id_!r}", fix="`cotenant recs changes` lists all ids.")

@@ -40,7 +40,7 @@ def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:
 
 
 def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
-    """Return a function that returns a notification of the next forecast peak in the `PEAK_HOURS` before that peak."""
+    """Return a function from a time to the news of a pronounced forecast peak in the next `PEAK_HOURS`, if any."""
     from datetime import UTC, datetime
 
     from cotenant.base.resource import MILLICORES_PER_CORE

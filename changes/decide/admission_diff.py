@@ -21,7 +21,7 @@ _WATCHED: Final = ("/spec", "/metadata/labels", "/metadata/annotations")
 
 
 def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMove]:
-    """Return the fields that admission set or changed in addition to those that were sent; an absent value is ""."""
+    """Return the sent fields that admission changed, and other fields that it set or changed; an absent value is ""."""
     sent = {**write.after, _NOTE: None}
     additions = []
     for root in _WATCHED:

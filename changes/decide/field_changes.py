@@ -169,7 +169,7 @@ def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
 
 
 def quiet(live: Json, kind: str) -> bool:
-    """Return whether a new template replaces no running pods in a workload of this kind."""
+    """Return whether a new template leaves the running pods of a workload of this kind as they are."""
     if kind in ("ReplicaSet", "ReplicationController", "CronJob"):
         return True
     return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"

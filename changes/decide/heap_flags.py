@@ -73,7 +73,7 @@ def is_set(container: Json, heap: HeapProposal) -> bool:
 
 
 def rebased_heap(container: Json, heap: HeapProposal) -> HeapProposal:
-    """Return the proposal, with the template's present heap as the old value (an earlier step may have changed it)."""
+    """Return the proposal to change the template's present heap; it changes nothing if the proposed size is reached."""
     runtime = runtime_named(heap.runtime)
     sizes = [runtime.size_in(text) for _, text in _texts(container)] if runtime else []
     now_bytes = max((size for size in sizes if size), default=heap.now_bytes)

@@ -216,7 +216,7 @@ def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
 
 
 def writers_of(live: Json, kind: str) -> list[Json]:
-    """Return the managedFields entries that own resources of the template's containers, or the spec of other kinds."""
+    """Return the managedFields entries that own the template's container resources, or `spec` of a kind without one."""
     return [entry for entry in _entries(live) if _owns(entry.get("fieldsV1") or {}, kind)]
 
 

@@ -98,7 +98,7 @@ def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
 
 
 def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Write]]:
-    """Return one workload's writes to its canary pods, and the others; fewer than two pods have no canary."""
+    """Return one workload's writes to its canary pods, and the others; no canary with `share` 0 or a single pod."""
     pods = [write for write in writes if write.subresource == RESIZE]
     first = min(max(1, ceil(share * len(pods))), len(pods) - 1)
     if share <= 0 or first < 1:

@@ -241,13 +241,13 @@ class ChangeStatus:
 
     @property
     def changed_seconds(self) -> float:
-        """The Unix time at which the change was last written to the workload: when sent, resumed or rolled back."""
+        """The latest of the Unix times at which the change was accepted, resumed, confirmed and rolled back."""
         is_back = self.state is ChangeState.ROLLED_BACK
         return self.since_seconds if is_back else max(self.accepted_seconds, self.begun_seconds)
 
     @property
     def last_step(self) -> str:
-        """The last event as text, with its actor and time: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
+        """The present state with who caused it and when: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
         return f"{visible(self.actor)}, {moment(self.since_seconds)}: {self.state.value}"
 
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:

@@ -111,7 +111,7 @@ class RungState(StrEnum):
     """The step was verified a whole day later without harm."""
     TAKEN_BACK = "taken-back"
     ENDED = "ended"
-    """The step was refused, cancelled or did harm."""
+    """The step was refused, was cancelled, did harm, or lost its values."""
     LEFT_OUT = "left-out"
     """The ladder ended before the step."""
 
@@ -174,7 +174,7 @@ def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
 
 
 def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
-    """Return all steps of a ladder with their states; `is_kept` is {change id: whether its last verdict is no harm}."""
+    """Return all steps of a ladder with their states; `is_kept` is {change id: whether it was verified twice}."""
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT

@@ -42,7 +42,7 @@ RUNGS: Final = Schema(
 
 
 def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
-    """Return ladders (cuts in several steps) as a table with the columns LADDERS, in their order."""
+    """Return ladders (cuts in several steps) as a table with the columns LADDERS, in the given order."""
     rows = []
     for progress in ladders:
         ladder = progress.status.ladder

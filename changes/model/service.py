@@ -284,7 +284,7 @@ class ChangeService(Protocol):
         """Record the changes, then apply them; raise UsageError if a rule stops one. A repeated key applies nothing."""
 
     def changes(self, who: Person) -> list[ChangeStatus]:
-        """Return every accepted change, the newest first."""
+        """Return every accepted change that the person may read, the newest first."""
 
     def story(self, who: Person, change: str) -> list[LedgerEntry]:
         """Return the ledger's rows about one change, the oldest first; raise UsageError if there is no such change."""
@@ -293,13 +293,13 @@ class ChangeService(Protocol):
         """Return every row of the ledger that the person may read, the oldest first."""
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Roll back the changes with these ids, each independently of the others."""
+        """Roll back those of the changes with these ids that are in effect, each independently of the others."""
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
         """Confirm a change as its second person and apply it with its whole batch."""
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Cancel a change that waits for a second person."""
+        """Cancel a change that waits for a second person, with all changes of its batch that wait for one."""
 
     def ladders(self, who: Person) -> list[LadderProgress]:
         """Return every ladder (a cut in several steps) that the person may read, the newest first."""
@@ -308,10 +308,10 @@ class ChangeService(Protocol):
         """Stop a ladder (a cut in several steps): no further step is applied, and the applied steps stay."""
 
     def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
-        """Roll a ladder's steps back, the last one first, down to step `place`; 0 rolls back all steps."""
+        """Stop a ladder and roll back its steps after step `place`, the last one first; 0 rolls back all steps."""
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Verify the changes now, except those whose soak time is not over."""
+        """Verify now those of the changes that are applied and have soaked; return their statuses."""
 
     def settle(self, who: Person) -> list[ChangeStatus]:
         """Read the cluster to find the outcome of changes for which it is unknown."""
@@ -335,7 +335,7 @@ class ChangeService(Protocol):
         """Return each workload's earlier changes that did harm or were rolled back."""
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return each workload's change that was sent after `since_seconds` (Unix time) and is in effect."""
+        """Return each workload's last change, if it is in effect and was sent after `since_seconds` (Unix time)."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""
@@ -344,14 +344,14 @@ class ChangeService(Protocol):
         """Verify the ledger's hash chain from its first row."""
 
     def trouble(self) -> str:
-        """Return why no change can be made in the cluster now, "" if it can; a cached answer, without waiting."""
+        """Return why no change can be made in the cluster now, "" if one can; a cached answer, without waiting."""
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
         """Return what the cluster allows the person, by SelfSubjectAccessReview."""
 
 
 def require_right(right: Right, who: Person, request: ChangeRequest) -> None:
-    """Raise NotAllowed if the person lacks the right in a workload's namespace, or the right to override."""
+    """Raise NotAllowed if the person lacks the right in a workload's namespace, or Right.OVERRIDE to override rules."""
     for workload in request.workloads:
         who.require(right, workload.namespace)
         if request.overridden:

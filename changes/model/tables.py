@@ -120,7 +120,7 @@ def changes_table(statuses: Iterable[ChangeStatus]) -> Table:
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> Table:
-    """Return ledger entries as a table with the columns ENTRIES, in their order; times are Unix seconds."""
+    """Return ledger entries as a table with the columns ENTRIES, in the given order; times are Unix seconds."""
     records = [
         {
             "seq": entry.row,

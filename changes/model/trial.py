@@ -53,7 +53,7 @@ class Trial:
     images: str = ""
 
     def repeated_by(self, amounts: Iterable[Amount], images: str = "") -> Amount | None:
-        """Return the first of these amounts that repeats the trial on the same template; None if no amount does."""
+        """Return the first of these amounts that repeats the trial, with the same or unknown images; else None."""
         if self.images and images and self.images != images:
             return None
         return next((a for a in amounts if any(a.goes_as_far_as(tried) for tried in self.amounts)), None)
@@ -81,7 +81,7 @@ class TakenStep:
 def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:
-    """Return the newest trial that these amounts would repeat, a harmful one if possible; None if there is none."""
+    """Return the newest recent trial (harmful ones first) that an amount repeats, with that amount; else None."""
     repetitions = (
         (trial, amount)
         for trial in sorted(trials, key=lambda trial: (trial.harm, trial.seconds), reverse=True)

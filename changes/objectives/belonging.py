@@ -89,7 +89,7 @@ def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, s
 def ownership(
     selectors: Iterable[Selector], surroundings: Surroundings, namespace: str, labels: Mapping[str, str]
 ) -> Ownership:
-    """Return whether an objective belongs to the workload; `namespace` and `labels` are those of the SLO object."""
+    """Return whose objective it is and how that is known; `namespace` and `labels` are those of the SLO object."""
     verdicts = [_selector_owner(selector, surroundings, namespace) for selector in selectors]
     if Ownership.OTHER in verdicts:
         return Ownership.OTHER

@@ -25,7 +25,7 @@ def ladders_of(
 
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
-    """Return the ladder whose id is or uniquely begins with `id_`; raise UsageError if the person may read none."""
+    """Return the ladder whose id begins with `id_`; raise UsageError unless exactly one such ladder is readable."""
     matching = (status for key, status in ladders.items() if key.startswith(id_))
     matches = [status for status in matching if who.may(Right.READ, status.ladder.namespace)]
     if len(matches) != 1 or not id_:

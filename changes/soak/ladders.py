@@ -138,7 +138,7 @@ class Ladders:
 
 
 def switch_reason(client: KubeClient, namespace: str) -> str:
-    """Return why no program may change anything now; "" if it may. An unreadable switch is a reason too."""
+    """Return why the stop switch forbids automatic changes now, or ""; an unreadable switch forbids them too."""
     try:
         return read_switch(client, namespace)
     except CotenantError as error:

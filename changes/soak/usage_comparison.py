@@ -45,7 +45,7 @@ def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
 
 
 class PrometheusComparison:
-    """Compares metrics around the changes of one cluster; `labels` select its series if the source has several."""
+    """Compares metrics around the changes of one cluster; `labels` select its series in a shared metric source."""
 
     def __init__(self, client: Client, labels: dict[str, str]) -> None:
         self._client = client
@@ -110,7 +110,7 @@ class PrometheusComparison:
         return Compared(objective.measure, before, after, error, objective.name, objective.ceiling)
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
-        """Return usage and requests for equal times before and after the change, without unanswered resources."""
+        """Return usage and requests from up to a day before the change until now, for resources that have values."""
         span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, RATE_SECONDS)))
         step = max(TRACE_STEP_SECONDS, span // POINTS)
         start = int(begun_seconds) - span // step * step

@@ -86,7 +86,7 @@ def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
 
 
 def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Return a forecaster's (`contender`) WQL relative to a baseline on the trials (n, K) or series (n,) of `mask`."""
+    """Return forecaster `contender`'s WQL divided by the baseline's, on the trials (n, K) or series (n,) of `mask`."""
     chosen = _mask(ledger, mask)
     logs = np.where(chosen, log_ratio(ledger, contender, baseline), np.nan)
     tried = (chosen & ~np.isnan(ledger.of_contender["loss"][ledger.index(baseline)])).any(axis=1)
@@ -255,7 +255,7 @@ IDLE_SHARE: Final = 0.01
 
 
 def strata(ledger: BacktestScores) -> dict[str, Flags]:
-    """Return for each non-empty stratum its trials (n, K): by autocorrelation at 24 h, usage of the limit, and age."""
+    """Return the trials (series, times) of each non-empty stratum by autocorrelation at 24 h, limit usage or age."""
     shape = (len(ledger.names), len(ledger.origins))
     age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits
     masks = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}

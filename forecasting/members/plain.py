@@ -19,7 +19,7 @@ _SERIES_PER_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class SeasonalNaive:
-    """Seasonal naive: the newest known value of the slot `days` ago + empirical quantiles of the residuals."""
+    """Seasonal naive of `days` days: newest known value of each slot + quantiles of changes from season to season."""
 
     days: int
     name: str

@@ -77,7 +77,7 @@ class PeakRule:
         return replace(self, usual=usual, free=free, least=least, after=after, usable=usable)
 
     def share(self, risk: float, is_known: Flags) -> float:
-        """Return the share to add for a risk, from the constants and the outcomes that `is_known` (n, E) marks."""
+        """Return the share of `free` to add to `usual` for a risk, from constants and outcomes marked by `is_known`."""
         shares = SHARES[self.resource]
         share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
         if not is_known.any():

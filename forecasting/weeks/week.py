@@ -79,7 +79,7 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
 
 
 def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
-    """Return next week's quantiles (n, 168, L), and each series' loss and coverage on the last week, NaN = untested."""
+    """Return next week's quantiles (n, 168, L), and each series' relative loss and 80 % coverage last week, or NaN."""
     # Each past week from what stood before it; the newest is forecast with the weights of the older ones.
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]

@@ -66,13 +66,13 @@ class LendableCapacity:
 
     @property
     def known(self) -> int:
-        """Number of nodes whose capacity is known for both CPU and memory."""
+        """Number of nodes whose capacity is known for both CPU and memory in at least one half hour."""
         finite = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
         return int(finite.any(axis=1).sum())
 
     @property
     def unknown(self) -> int:
-        """Number of nodes whose capacity is unknown for CPU, memory or both."""
+        """Number of nodes without a half hour in which their capacity is known for both CPU and memory."""
         return len(self.nodes) - self.known
 
     def free(self, resource: Resource, level: str) -> Floats:

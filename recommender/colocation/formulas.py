@@ -158,7 +158,7 @@ class BandColumns:
 
     @property
     def lent(self) -> Booleans:
-        """Mask of the nodes for which an amount is published; on other nodes the resource is withdrawn."""
+        """Mask of the nodes with a valid amount; on other nodes the resource is withdrawn, or stays if `kept`."""
         return np.asarray(self.reasons == 0)
 
     def message(self, i: int) -> Reclaimable:

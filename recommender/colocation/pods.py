@@ -250,7 +250,7 @@ class PodColumns:
             self._tidy(key)
 
     def forget(self, node: str) -> None:
-        """Forget the NodeMetric of a node that is gone."""
+        """Forget the NodeMetric of a node, because the NodeMetric was deleted."""
         self.use({node: ()})
         del self._reported[node]
 

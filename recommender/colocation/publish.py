@@ -54,8 +54,11 @@ class WriteReasons:
     """Masks of the reasons to write each node, one value per node; a node without any reason is not written."""
 
     keys: Booleans
+    """A resource has to be added or removed."""
     moved: Booleans
+    """An amount differs by more than the strategy's `diff_threshold`."""
     late: Booleans
+    """An amount differs, and the last write is `update_threshold_seconds` old."""
     policy: Booleans
     """The Node does not name the policy of its batch-cpu though it should, or names one that it should not."""
 

@@ -132,7 +132,7 @@ class ColocationState:
         self._pods.report(metrics_by_node.values())
 
     def forget(self, node: str) -> None:
-        """Forget the NodeMetric of a node because it was deleted."""
+        """Forget the NodeMetric of a node, because the NodeMetric was deleted."""
         self._seen.pop(node, None)
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)

@@ -37,7 +37,7 @@ CLUSTERS: Final = Schema(
 
 
 def clusters_table(overviews: Mapping[str, Overview | None]) -> Table:
-    """Return one row per cluster, by name; an overview is None if the cluster has no results yet."""
+    """Return one row per cluster, in the order of the mapping; an overview is None if a cluster has no results."""
     rows: list[dict[str, Any]] = []
     for name, overview in overviews.items():
         rows.append({CLUSTER.name: name})

@@ -32,10 +32,7 @@ def saving_phrases(savings: Savings) -> list[SavingPhrase]:
 
 
 def net_phrases(savings: Savings) -> list[SavingPhrase]:
-    """Return the phrases for freed minus raised requests.
-
-    Each resource, and the money, has its own verb: "frees" or "raises".
-    """
+    """Return the phrases for freed minus raised requests; each resource, and the money, has its own verb."""
     net = savings.net
     turned = RequestTotals(-net.millicores, -net.bytes, None if net.monthly is None else -net.monthly)
     return [phrase for phrase in (_phrase(FREES, net), _phrase(RAISES, turned)) if phrase.amounts or phrase.monthly]

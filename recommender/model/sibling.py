@@ -50,7 +50,7 @@ Siblings = Mapping[Family, Sequence[Sibling]]
 
 
 def stem(name: str) -> str:
-    """Return a workload's name without version and roll-out suffixes (`-v2`, `-green`), unless nothing is left."""
+    """Return a workload's name without its version and roll-out words (`v2`, `green`), unless nothing is left."""
     parts = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
     return "-".join(parts) or name
 

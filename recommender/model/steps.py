@@ -50,7 +50,7 @@ def ready_words(code: str, steps: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """A later step of a decrease: the time from which it is allowed, and the request before and after it."""
+    """One step of a request's change: the time from which it is allowed, and the request before and after it."""
 
     from_seconds: float
     container: str

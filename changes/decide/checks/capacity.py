@@ -158,7 +158,7 @@ def _present_amounts_of(pod: Json) -> PodAmounts:
 
 
 def running_requests(pods: Iterable[PodAmounts]) -> RunningRequests:
-    """Return the present requests of the pods by container and resource; an unset request has no entry."""
+    """Return by (container, resource) the highest request of a pod and the sums over pods that have the request."""
     every = _every_request(pods).items()
     return {key: (max(pod.counted for pod in of_pods), RunningSum.of(of_pods)) for key, of_pods in every}
 

@@ -25,7 +25,7 @@ _NO_ISOLATION = (
 
 
 def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailContext) -> Iterator[Guardrail]:
-    """Yield the rules for GPU shares; none if no share changes."""
+    """Yield the results of the rules for GPU shares; none if no GPU share changes."""
     kind = recommendations[0].container.workload.kind
     template = template_containers(context.live, kind)
     proposals = {r.container.container: r.gpu for r in recommendations if r.gpu}

@@ -45,7 +45,7 @@ class Rollout:
 
     @property
     def behind(self) -> int:
-        """Number of pods of the present template that the controller still has to create."""
+        """Number of pods of the present template that the controller still has to create; 0 if it does not count."""
         return 0 if self.updated is None else max(0, self.awaited - self.updated)
 
     @property

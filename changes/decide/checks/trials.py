@@ -38,7 +38,7 @@ def amounts_of(change: Change) -> tuple[Amount, ...]:
 
 
 def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial, ...]]:
-    """Return the trials (harmful or rolled-back changes) by workload; `statuses` are in the order of acceptance."""
+    """Return harmful or rolled-back changes by workload; a later verified change that repeats one removes it."""
     trials_by_ref: dict[WorkloadRef, list[Trial]] = {}
     for status in statuses:
         change, ref, harm = status.change, status.change.ref, bool(status.harm_seconds)

@@ -22,7 +22,7 @@ _TOUCHES_VALUES: Final = re.compile(r"/resources(/|$)|ontainers(/\d+)?$|/(templa
 
 @dataclass(frozen=True)
 class Layer:
-    """A YAML document that contributes to an object; `obstacle` says why it cannot be edited, "" without a reason."""
+    """A YAML document that contributes to an object; `obstacle` says why it cannot be edited, "" if it can."""
 
     document: Document
     node: Any

@@ -75,7 +75,7 @@ def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
 
 
 def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> Iterator[File]:
-    """Yield a values file per workload; the settings guess where a chart has a container's resources."""
+    """Yield a values file per workload; the settings say under which keys a chart has a container's resources."""
     for ref, workload_recommendations in by_workload(recommendations).items():
         changed = [r for r in workload_recommendations if resources(r) and not file_refusal(r)]
         if not changed:

@@ -183,7 +183,7 @@ def kept_while_leaking(draft: Draft, demand: ResourceDemand, index: int) -> Draf
 
 
 def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:
-    """Return the present amount if the change is too small (the dead band), unless annotations forbid that amount."""
+    """Return the present amount if the change is within the dead band, unless annotations forbid it or it must rise."""
     low, high = place.policy.bounds[resource]
     now = draft.now
     if now is None or now == draft.amount or (low or 0) > now or (high is not None and high < now):
