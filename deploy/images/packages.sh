@@ -18,8 +18,10 @@ find "$packages" -path '*/statsmodels/datasets/*' -name '*.csv' -exec rm -f {} +
 # configuration, and what builds wheels.
 find "$packages" -path '*/pyarrow/*' \( -name '*flight*' -o -name '*substrait*' -o -name 'libarrow_s3*' -o -name '_s3fs*' \) \
     -exec rm -rf {} +
-rm -rf "$packages"/kubernetes/aio "$packages"/kubernetes/client/api "$packages"/kubernetes/client/models \
-    "$packages"/setuptools "$packages"/setuptools-* "$packages"/_distutils_hack "$packages"/distutils-precedence.pth \
+find "$packages" -path '*/kubernetes/client/api/*' -name '*_api.py' -o -path '*/kubernetes/client/models/*' -name 'v[0-9]*.py' |
+    xargs rm -f
+rm -rf "$packages"/kubernetes/aio "$packages"/setuptools "$packages"/setuptools-* \
+    "$packages"/_distutils_hack "$packages"/distutils-precedence.pth \
     "$packages"/wheel "$packages"/wheel-* "$packages"/pyarrow/src \
     "$root"/usr/local/share "$root"/usr/local/etc
 find "$root"/usr/local/bin ! -type d -exec rm -f {} + # the packages' own commands; cotenant's come with its wheel
