@@ -255,7 +255,7 @@ def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]
         parsed = {side: parse_amount(resource, total) for side, total in totals.items()}
         own_requests, limits = ([_named_amount(c, side, resource) for c in together] for side in ("requests", "limits"))
     except QuantityError as error:
-        return [f"the pod's own {resource} was not translated: {error.message}"]
+        return [f"the pod-level {resource} was not translated to batch or mid: {error.message}"]
     requests = _shared_requests(own_requests, limits, parsed.get("requests", parsed.get("limits", 0)))
     if "limits" in parsed:
         # Limits of which those not named are the request and an equal part of what the others leave of the total.

@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 
 _MEANINGS: Final[Mapping[Severity, str]] = {
-    Severity.CRITICAL: "pods may be killed, evicted first or throttled until the value rises",
+    Severity.CRITICAL: "pods may be killed, evicted first or throttled until the request or limit rises",
     Severity.WARNING: "a change that is large both in percent and in amount, or a request that is not set",
     Severity.OK: "a small change",
     Severity.GOOD: "no difference that is worth a change",

@@ -134,7 +134,7 @@ def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
         return Prior(None, f"{asks}: not used, because this container's own short history already needs {own}")
     if _is_apart(largest.amount, young.amount):
         return Prior(None, f"{asks}: not used, because this container's own short history needs less than half, {own}")
-    return Prior(largest, f"{asks}; this container's history needs {own}")
+    return Prior(largest, f"{asks}: used; this container's own history needs only {own}")
 
 
 def for_next_analysis(

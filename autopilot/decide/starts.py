@@ -113,7 +113,7 @@ def beginnings(
 def endings(
     pods: Iterable[Json], boosts: Iterable[PodBoost], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield steps that end the extra CPU of pods whose start is over; a clock set back ends none early.
+    """Yield steps that end a pod's extra CPU once it is ready or gone, starts too long, or its node refuses the CPU.
 
     A pod that somebody has resized since, or that never got the CPU, keeps its values.
     """

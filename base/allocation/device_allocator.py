@@ -70,9 +70,9 @@ class DeviceAllocator:
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
-    """Return a node's devices; None if it has no readable Device object or if ResourceClaims allocate all its devices.
+    """Return a node's devices; None without a readable Device object, or if a label leaves all to ResourceClaims.
 
-    A single device that a ResourceClaim still has counts as unhealthy. Whole GPUs are given only as partitions
+    On other nodes a device that a ResourceClaim has counts as unhealthy. Whole GPUs are given only as partitions
     (`honoured`) if a label of the Device object or of the Node says so.
     """
     body = node.documents.get(COLLECTION)

@@ -217,8 +217,8 @@ class AccessSettings(Section, frozen=True):
     sessions: Annotated[
         str,
         setting(
-            "Place where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, "
-            "encrypted; empty: logins are lost when this process ends.",
+            "Place where several replicas share encrypted logins: file:///folder of a shared volume, or "
+            "s3://bucket/folder; empty: logins are lost when this process ends.",
             when="several replicas serve the dashboard",
         ),
     ] = ""

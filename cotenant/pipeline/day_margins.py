@@ -42,7 +42,7 @@ def read(store: Store, settings: Settings, now_seconds: float) -> dict[Container
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], now_seconds: float) -> None:
     """Store the CPU margins behind these recommendations; store nothing if the settings choose no risk.
 
-    A margin from an earlier analysis is not stored unchanged: it is lowered as far as it may fall until `now_seconds`.
+    A margin falls at a limited rate: one from an earlier analysis is stored as low as it may be by `now_seconds`.
     """
     risk = settings.recommender.cotenant.cpu_day_risk
     if risk is None:

@@ -259,7 +259,7 @@ class _PreviewStopped(CotenantError):
 
 
 class PreviewJob(PageJob):
-    """A job that computes one autopilot run with a draft policy, and its `Progress`: it can stop between two stages."""
+    """A job that computes one autopilot run with a draft policy. The run reports its stages to it, and may be ended."""
 
     def __init__(self, ask: Callable[[Progress], AutopilotRound]) -> None:
         """Start the run at once, in a thread."""

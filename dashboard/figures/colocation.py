@@ -83,5 +83,5 @@ def _summary(columns: Mapping[str, Floats], resource: Resource, scale: int, allo
     if allocatable is not None:
         text += f" of {display.amount(allocatable, resource)} allocatable"
     if lent := extremes(samples["batch"]):
-        text += f"; batch could take {display.between(lent.least, lent.most, resource)} in these hours"
+        text += f"; batch could take {display.between(lent.least, lent.most, resource)} in the hours of the window"
     return text + "."

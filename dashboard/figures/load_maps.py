@@ -32,12 +32,12 @@ Row = Mapping[str, Any]
 
 
 def now_and_after(rows: Sequence[Row], resource: str) -> Chart:
-    """Draw usage as a share of capacity now and after the moves, from node rows; `resource` is "cpu" or "memory"."""
+    """Draw each node's usage as a share of its capacity now, and what it would be if the proposed moves were made."""
     return _chart(rows, resource, NOW, f"{TITLES[resource]} now")
 
 
 def at_peak(rows: Sequence[Row], resource: str) -> Chart:
-    """Draw usage in the highest half hour expected within 24 hours, and the same after the moves."""
+    """Draw each node's usage in its highest half hour expected within 24 hours, and the same if the moves were made."""
     return _chart(rows, resource, PEAK, f"{TITLES[resource]} in the {HIGHEST_HALF_HOUR_NAME} of the next 24 hours")
 
 

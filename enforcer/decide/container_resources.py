@@ -63,9 +63,9 @@ BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 class ContainerSettings:
     """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
-    `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". If the
-    pod's annotation cannot be read, `broken` says why (else ""), and amounts are set only if the containers' resources
-    show them.
+    `cpu_quota` is in microseconds per 100 ms, `memory_limit` in bytes, `cpuset_cpus` a list such as "0-2,5". `broken`
+    says why the pod's annotation cannot be read (else ""): the containers' own batch requests and limits then take its
+    place where they are known.
     """
 
     cpu_shares: int | None = None

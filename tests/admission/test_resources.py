@@ -214,7 +214,7 @@ def test_huge_pages_of_a_pod_and_amounts_that_cannot_be_read_stay_where_they_are
     own = {"requests": {"cpu": "much", "hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}
     body = whole_pod(own, {})
     assert body["spec"]["resources"] == own
-    assert "the pod's own cpu was not translated" in body["warnings"][0]
+    assert "the pod-level cpu was not translated to batch or mid" in body["warnings"][0]
 
 
 @given(

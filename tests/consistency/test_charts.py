@@ -185,7 +185,11 @@ def of_nodes(surfaces: Surfaces) -> Iterator[Drawn]:
             total, lent = chart.line("Whole node"), chart.line("Batch", "customdata")
             phrases = [f"Uses {amount(total[np.isfinite(total)][-1] * SCALE[resource], resource)} in the newest hour",
                      f"of {amount(node[f'{resource}_allocatable'], resource)} allocatable"]  # fmt: skip
-            phrases += [f"batch could take {ends(lent, resource)} in these hours"] if np.isfinite(lent).any() else []
+            phrases += (
+                [f"batch could take {ends(lent, resource)} in the hours of the window"]
+                if np.isfinite(lent).any()
+                else []
+            )
             chart.compare(lines, phrases)
             times_are(chart, "Whole node", row["start"], HOUR_SECONDS, len(row["total"]))
             if "Batch, median" in chart.traces:

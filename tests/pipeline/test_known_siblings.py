@@ -92,7 +92,8 @@ def test_the_second_analysis_raises_a_young_request_to_what_its_sibling_asked_fo
     text = "\n".join(describe(stored, ""))
     for line in (
         "rule: sibling shop/Deployment/web/app, measured for 10 days: 429m -> 532m",
-        "cpu: sibling shop/Deployment/web/app, measured for 10 days, needs 532m; this container's history needs 429m",
+        "cpu: sibling shop/Deployment/web/app, measured for 10 days, needs 532m: used; "
+        "this container's own history needs only 429m",
         "Uses the history of a sibling, shop/Deployment/web/app.",
     ):
         assert line in text

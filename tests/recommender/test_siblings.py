@@ -99,7 +99,8 @@ def test_half_a_day_beside_a_sibling_is_enough_for_a_raise_that_names_it() -> No
     assert (proposal.inputs["sibling"], proposal.inputs["sibling_days"]) == ("shop/Deployment/web/app", 14)
     assert proposal.clamps[0].rule == "sibling shop/Deployment/web/app, measured for 14 days"
     assert raised.notes == (
-        "cpu: sibling shop/Deployment/web/app, measured for 14 days, needs 600m; this container's history needs 429m",
+        "cpu: sibling shop/Deployment/web/app, measured for 14 days, needs 600m: used; "
+        "this container's own history needs only 429m",
     )
     # memory has no sibling and waits as before
     assert value(raised, MEMORY).reason is Reason.NOT_ENOUGH_HISTORY
