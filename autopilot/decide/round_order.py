@@ -206,9 +206,9 @@ def windows_of(
 
 
 def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:
-    """Return why a workload must not be changed now, or "". `candidate` is None if no policy selects the workload."""
+    """Return why a workload must not be changed now, or "". `candidate` is None if it is not in the queue."""
     if candidate is None or not candidate.may_act:
-        return "no policy acts on the workload any more"
+        return "no policy that the round read acts on the workload, or it has no recommendation any more"
     groups = windows_of(candidate.limits, actions, candidate.urgent)
     shut = next((group for group in groups if not is_open(group, now_seconds)), None)
     return (

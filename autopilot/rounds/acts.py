@@ -136,18 +136,16 @@ class Acts:
             why = self.paused()
             if not why and not done:
                 candidate = candidates.get(workload)
-                why = withheld(candidate, actions, clock.now_seconds()) or self._policy_change_reason(
-                    reading, candidate
-                )
+                why = withheld(candidate, actions, clock.now_seconds())
+                if not why and candidate is not None:
+                    why = self._policy_change_reason(reading, candidate)
             if why:
                 raise ActWithheld(why)
 
         return check_write
 
-    def _policy_change_reason(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
+    def _policy_change_reason(self, reading: RoundReading, candidate: QueueCandidate) -> str:
         """Return how the cluster's policy differs from the round's, or why it cannot be read; "" if it is the same."""
-        if candidate is None:
-            return "no policy acts on the workload any more"
         policy = reading.force[candidate.policy].policy
         try:
             with self._config.access(Person("")) as client:

@@ -155,7 +155,9 @@ def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_clos
     assert "closed" in withheld(candidate("a"), ActionSettings(windows=["sat 00:00-00:01 UTC"]), NOW)
     contested = candidate("a", blocked=(Reason.AUTOPILOT_TWO_POLICIES, ""))
     for other in (None, contested, candidate("a", mode=AutopilotMode.OBSERVE)):
-        assert withheld(other, ActionSettings(), NOW) == "no policy acts on the workload any more"
+        assert withheld(other, ActionSettings(), NOW) == (
+            "no policy that the round read acts on the workload, or it has no recommendation any more"
+        )
 
 
 def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where_nobody_could_look() -> None:
