@@ -13,11 +13,11 @@ ln -sf python3.11 "$root/usr/bin/python"
 find "$packages" -depth \( -type d \( -name tests -o -name labextension -o -name include \) \
     -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.pyi' -o -name '*.h' -o -name '*.hpp' -o -name '*.c' \
     -o -name '*.cpp' -o -name '*.a' -o -name '*.map' -o -name '*.dev.js' -o -name widgetbundle.js \) -exec rm -rf {} +
-find "$packages" -path '*/statsmodels/datasets/*' -name '*.csv' -exec rm -f {} +
-# Nothing here loads Arrow's RPC, plans and S3 client (buckets are read by obstore), the Kubernetes client beyond its
+find "$packages" -path '*/statsmodels/datasets/*' ! -name '*.py' -type f -exec rm -f {} +
+rm -rf "$packages"/sklearn/datasets/data "$packages"/sklearn/datasets/images "$packages"/sklearn/datasets/descr
+# Nothing here loads Arrow's RPC and S3 client (buckets are read by obstore), the Kubernetes client beyond its
 # configuration, and what builds wheels.
-find "$packages" -path '*/pyarrow/*' \( -name '*flight*' -o -name '*substrait*' -o -name 'libarrow_s3*' -o -name '_s3fs*' \) \
-    -exec rm -rf {} +
+find "$packages" -path '*/pyarrow/*' \( -name '*flight*' -o -name 'libarrow_s3*' -o -name '_s3fs*' \) -exec rm -rf {} +
 find "$packages" -path '*/kubernetes/client/api/*' -name '*_api.py' -o -path '*/kubernetes/client/models/*' -name 'v[0-9]*.py' |
     xargs rm -f
 rm -rf "$packages"/kubernetes/aio "$packages"/setuptools "$packages"/setuptools-* \

@@ -340,7 +340,7 @@ def test_what_is_snoozed_leaves_the_list_and_comes_back_with_its_reason(
     expect(dialog.get_by_role("alert").first).to_contain_text("the reason is missing")
     dialog.get_by_label("Why").fill("<b>after</b> the release")
     dialog.get_by_role("button", name="Hide", exact=True).click()
-    expect(page.locator("#said")).to_contain_text("1 workload hidden for 7 days")
+    expect(page.locator("#said")).to_contain_text("1 workload hidden from the list for 7 days")
     expect(page.locator("#count-recommendations")).not_to_have_text(count or "")
     page.locator("#show-postponed").click()
     cell = page.locator(".ag-row[row-index='0'] .ag-cell[col-id=postponed_why]")

@@ -413,7 +413,7 @@ def test_what_is_put_off_is_hidden_unless_asked_for(cluster: Scene) -> None:
     every = len(before.rows(RECOMMENDATIONS.name, LIST.query("", schema)))
     mine = len(before.rows(RECOMMENDATIONS.name, LIST.query(f"workload={ref.name}", schema)))
     assert snooze.snooze_workloads(view, [reviewing.name_of(ref)], 7, "later").startswith(
-        "1 workload hidden for 7 days"
+        "1 workload hidden from the list for 7 days"
     )
     after = view.source.snapshot()
     assert after.version != before.version
