@@ -146,7 +146,7 @@ INPUTS: Final[Mapping[Kind, Callable[[float], str]]] = {
 def patches(
     recommendations: Sequence[Recommendation], patch: Callable[..., str], manifest: Callable[..., str] | None = None
 ) -> Component:
-    """Return the texts to copy for one workload: a kubectl command, and YAML if `manifest` is given; or why none."""
+    """Return one workload's texts to copy: a kubectl command, and YAML if `manifest` is given; or why there is none."""
     try:
         command = patch(*recommendations)
         document = manifest(*recommendations) if manifest and command else ""

@@ -140,7 +140,7 @@ class Out:
 def split_by_obstacle(
     looks: Sequence[WorkloadReview], terms: ReviewTerms, method: Method
 ) -> tuple[list[WorkloadReview], list[Out]]:
-    """Split the reviews into workloads to change and workloads left out, each by its own obstacles to `method`."""
+    """Split the reviews into workloads to change and those left out, which have an obstacle to `method`."""
     outs = [_obstacle(review, terms, method) for review in looks]
     going = [review for review, out in zip(looks, outs, strict=True) if out is None]
     return going, [out for out in outs if out is not None]

@@ -53,7 +53,7 @@ class ReviewPass:
                 self._by_way.setdefault(Method.IN_PLACE, []).extend(self._ask(some, Method.IN_PLACE))
 
     def answer(self, method: Method | None = None) -> Answer | None:
-        """Return the reviews so far and their method; None if not all workloads were reviewed by `method`."""
+        """Return the reviews so far and their method; None if some workloads were not reviewed by that method."""
         by_template = self._by_way.get(Method.TEMPLATE, [])
         chosen = method or self._method or default_method(by_template)
         looks = self._by_way.get(way_of(chosen), [])

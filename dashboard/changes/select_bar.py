@@ -45,12 +45,12 @@ def bar_container() -> Sequence[Component]:
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """Register the callback that redraws the bar after a new selection, address or result."""
+    """Register the callback that redraws the bar when the selection, address or results change, or in an outage."""
     register_bar(app, "selection-bar", "selection", partial(contents, view, listing))
 
 
 def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection], Component]) -> None:
-    """Register the callback that redraws a bar when the stored selection, the address, results or cluster change."""
+    """Register the callback that redraws a bar when stored selection, address or results change, or in an outage."""
 
     @app.callback(
         Output(bar, "children"),
@@ -103,7 +103,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
 
 
 def draft_name(namespace: str, todo: str = "") -> str:
-    """Return the name under which the editor opens a new policy for a namespace, limited to `todo` if given."""
+    """Return the name under which the editor opens a new policy for a namespace, for the to-do list `todo` if given."""
     return "/".join((NEW, namespace, *([todo] if todo else [])))
 
 

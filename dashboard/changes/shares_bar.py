@@ -38,7 +38,7 @@ def bar_container() -> Sequence[Component]:
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """Register the callback that redraws the bar after new ticks, a new address or new results."""
+    """Register the callback that redraws the bar when ticks, address or results change, or in an outage."""
     select_bar.register_bar(app, "shares-bar", TICKED, partial(contents, view, listing))
 
 

@@ -42,7 +42,7 @@ def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:
 
 
 def about(search: str, schema: Schema) -> str:
-    """Return the query string without parts that do not apply to this table, for the strict `filters.parse`."""
+    """Return the query string without parts that do not apply to this table, which `filters.parse` would refuse."""
     resting = frozenset(idle_parts(search, schema))
     return "&".join(part for part in filters.query_parts(search) if part not in resting)
 

@@ -208,7 +208,7 @@ def choice(text: Children, href: str, on: bool, **more: str) -> Component:
 
 
 def choice_row(name: str, links: Sequence[Component], *more: Component) -> Component:
-    """Return a row of `choice` links after its name."""
+    """Return a row of links made by `choice`, after the row's name."""
     parts = [html.Span(name, className="dim"), html.Ul([*links], className="choice-list"), *more]
     return html.Nav(parts, className="choices", **{"aria-label": name})
 

@@ -190,7 +190,7 @@ def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) 
 
 
 def reasons(marks: Sequence[Mark]) -> Component:
-    """Return every reason on the chart with its sentence."""
+    """Return every lane and every reason on the chart with its sentence."""
     codes = sorted({mark.reason for mark in marks})
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]

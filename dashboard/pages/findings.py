@@ -65,7 +65,7 @@ def render(view: View, search: str) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callbacks of the page's list."""
+    """Register the callbacks of the list and of the bar for GPU shares."""
     list_page.register(app, view, LIST)
     shares_bar.register(app, view, LIST)
 

@@ -97,7 +97,7 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """Return the selected forecast and the quality of all, above the list."""
+    """Return the selected forecast and the quality of the listed ones, above the list."""
     lead = html.P("The next day in half hours, and the error of earlier forecasts. Enter or click shows its chart.")
     head = html.Div([html.H1("Forecast"), lead, panels.render_guarded(lambda: _report(view))], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))

@@ -86,7 +86,7 @@ READY_SENTENCES: Final = {
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
-    """Return what all shown rows free or raise after all steps; when opened, both amounts and the balance, too."""
+    """Return what all shown rows free or raise after all steps, and folded below it both amounts and their balance."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
     sums = {when: savings_of_rows(advice, where, when) for when in When}
@@ -193,7 +193,7 @@ def parse_container_name(open_name: str) -> ContainerName | None:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callbacks of the list and of the drawer."""
+    """Register the callbacks of the list, the drawer, the selection bar, snoozing and the review."""
     list_page.register(app, view, LIST)
     acting.register(app, view)
     select_bar.register(app, view, LIST)

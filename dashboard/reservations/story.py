@@ -141,7 +141,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """Return one entry per workload by phase (PLAN_STATES); of the proposed, those with a plan first, then the best."""
+    """Return one entry per workload in the order of PLAN_STATES; peaks without a plan follow proposed plans."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):

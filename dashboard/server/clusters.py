@@ -72,7 +72,7 @@ class ClusterApps:
         self.front = _front(dashboards, gate)
 
     def openapi(self) -> dict[str, Any]:
-        """Describe the complete API: endpoints of the shared front, and of a cluster with the parameter naming it."""
+        """Describe the complete API: the shared front's endpoints, and a cluster's with a parameter that names it."""
         return front_openapi(self._dashboards, self.front.openapi(), self._base)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:

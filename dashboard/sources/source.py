@@ -314,7 +314,7 @@ class StoreSource:
         return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]
 
     def story(self, ref: WorkloadRef) -> Story | None:
-        """Return the workload and its rows of the story's tables; the last few stories are cached."""
+        """Return everything stored about the workload, read on request; the last few stories are cached."""
         snapshot = self.snapshot()
         row = snapshot.row(views.WORKLOADS.name, _key_of(ref))
         if row is None:

@@ -106,7 +106,7 @@ class Listing:
         return filters.parse(carried.about(self.hiding(search, schema), schema), schema)
 
     def hiding(self, search: str, schema: Schema) -> str:
-        """Return the query string with the list's condition `hidden`, unless it sets that key or the table lacks it."""
+        """Return the query string with the condition `hidden`, unless the string sets its key or the table lacks it."""
         key = self.hidden.partition("=")[0]
         if not key or key not in filters.keys_of(schema) or filters.names(search, key):
             return search

@@ -83,7 +83,7 @@ class NodeMetricController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """Return due writes: reports of nodes without an agent, and forecasts; between intervals, only of new nodes."""
+        """Return due reports of nodes without agent, and due forecasts; between intervals, only new nodes' reports."""
         if self._begun_seconds is None:
             self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds

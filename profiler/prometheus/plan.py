@@ -149,7 +149,7 @@ class Population:
         return sum(self.containers.values())
 
     def series(self, part: QueryPart, names: Iterable[str] | None = None) -> float:
-        """Return the expected number of series of a part in the namespaces (None = all)."""
+        """Return the expected number of series of a part in the namespaces `names`; None means all."""
         if part.kind is PartKind.NODE:
             return float(self.nodes)
         if part.kind is PartKind.DEVICE:

@@ -291,7 +291,7 @@ class PrometheusSource:
         yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in signals_asked})
 
     def quantiles(self, question: quantiles.QuantileQuery, inventory: Inventory) -> ServerQuantiles:
-        """Return the server's own quantiles, for strategies defined by them; raise SourceError if a part fails."""
+        """Return quantiles that the server itself computes, as some strategies need; raise SourceError on failure."""
         window = TimeWindow(question.end_seconds - question.span_seconds, question.end_seconds)
         server = self.survey(window)
         queries = quantiles.queries(question, server.population, self._settings.labels, per_core=server.cores > 0)
