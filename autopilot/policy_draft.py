@@ -30,7 +30,7 @@ class DraftClient(KubeClient):
         return drafting
 
     def list(self, path: str, kind: Any = Json, *, limit: int | None = None, **query: str) -> Any:
-        """List objects from the server; if they are policies, the draft replaces the stored one that has its name."""
+        """List objects from the server; policies of the draft's namespace include it, in place of one of its name."""
         items: Any = super().list(path, kind, limit=limit, **query)
         meta = self.draft["metadata"]
         if path != policy_address(NamespacedPolicy(meta["namespace"], "")).collection:

@@ -82,7 +82,7 @@ class ReplicaFloor:
 def replica_floors(
     workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
 ) -> list[ReplicaFloor]:
-    """Return replica floors of workloads that have many replicas or an autoscaler on a forecast resource, in order."""
+    """Return, in order, the replica floors of workloads with many replicas or with an autoscaler on CPU or memory."""
     rows = {r: {ref: row for row, ref in enumerate(forecast_of.refs)} for r, forecast_of in forecasts.items()}
     floors = []
     for w in workloads:

@@ -246,7 +246,7 @@ def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:
 
 
 def statuses_by_workload(statuses: Iterable[ChangeStatus]) -> Mapping[WorkloadRef, Sequence[ChangeStatus]]:
-    """Group the changes by workload, in their order."""
+    """Group the changes by workload, in the given order."""
     changes: dict[WorkloadRef, list[ChangeStatus]] = defaultdict(list)
     for status in statuses:
         changes[status.change.ref].append(status)

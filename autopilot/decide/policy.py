@@ -108,7 +108,7 @@ class NamespacedPolicy:
 
     @property
     def text(self) -> str:
-        """The whole spec as JSON without missing fields, as an approver reads and approves it."""
+        """The spec as JSON, without fields that have their default, as an approver reads and approves it."""
         return msgspec.json.encode(self.spec, order="deterministic").decode()
 
     def __str__(self) -> str:

@@ -114,7 +114,7 @@ class RoundInputs:
 
     @cached_property
     def acts_by_workload(self) -> Mapping[WorkloadRef, Sequence[PastAct]]:
-        """Changes of each workload, in their order."""
+        """The autopilot's changes by workload, in the order of `acts`."""
         acts: dict[WorkloadRef, list[PastAct]] = defaultdict(list)
         for act in self.acts:
             acts[act.workload].append(act)
@@ -176,7 +176,7 @@ def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
 
 
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
-    """Return the workloads whose starting pods may get more CPU now, whatever the windows and limits of the queue."""
+    """Return the workloads whose starting pods may get more CPU, even outside of windows and limits; none in a halt."""
     if halt is not None:
         return []
     return [e.candidate.starts for e in queue if e.candidate.may_act and e.candidate.starts is not None]

@@ -76,7 +76,7 @@ class BoostStep:
 
 
 def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
-    """Return the highest CPU usage, in millicores, in the starts of each container whose start was ever seen."""
+    """Return the highest CPU usage, in millicores, in the starts of each main container of which a start was seen."""
     highest = {}
     for recommendation in recommendations:
         request = recommendation.value(Resource.CPU, Field.REQUEST)

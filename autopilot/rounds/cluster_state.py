@@ -82,7 +82,7 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
 
 
 def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str, Any]] | None:
-    """Return objects of a namespace, or None if they cannot be read. Raises ClusterUnreachable."""
+    """Return objects of a namespace, None if they cannot be read; raise ClusterUnreachable if no server answers."""
     try:
         return list(client.list(path, limit=None, **query))
     except ClusterUnreachable:

@@ -296,7 +296,7 @@ class ChangeService(Protocol):
         """Roll back those of the changes with these ids that are in effect, each independently of the others."""
 
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Confirm a change as its second person and apply it with its whole batch."""
+        """Confirm a change and its batch as second person, and send those of the batch that need not wait."""
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
         """Cancel a change that waits for a second person, with all changes of its batch that wait for one."""

@@ -46,7 +46,7 @@ class Selector:
 
 
 def selectors_of(query: str) -> list[Selector]:
-    """Return the selectors of a query without variables, in order; raise UsageError if it is not PromQL."""
+    """Return the selectors of a query in order; `query` has its variables filled in; raise UsageError if not PromQL."""
     import promql_parser
 
     selectors: list[Selector] = []

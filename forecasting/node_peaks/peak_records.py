@@ -57,7 +57,7 @@ class PastPeaks:
 
 
 def records(blocks: Floats, decisions: int) -> Records:
-    """Return each node's records at the newest `decisions` borders of blocks (n, B), from only the data before each."""
+    """Return nodes' records at the newest `decisions` borders of blocks (n, B); only `after` uses later data."""
     size = blocks.shape[1]
     ends = np.arange(max(0, size - decisions + 1), size + 1)
     # Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known.

@@ -76,7 +76,7 @@ class LendableCapacity:
         return len(self.nodes) - self.known
 
     def free(self, resource: Resource, level: str) -> Floats:
-        """Return the capacity with certainty `level` that batch pods do not use, (nodes, half hours), in its unit."""
+        """Return what batch pods do not use of the `level` capacity, (nodes, half hours), in the resource's unit."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
 
     def first_slot(self, now_seconds: float) -> int:

@@ -70,7 +70,7 @@ class ColocationController(Feature):
         """Seconds; of nodes whose agents report."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
-        """Return the writes for nodes whose published amounts have to change."""
+        """Return the writes of nodes' amounts and zones that have to change; none while clocks disagree."""
         self._now_seconds = now_seconds
         self._compare_clocks(changes)
         # Bring the state up to what the mirrors show.

@@ -73,7 +73,7 @@ class ResourceDemand:
 
 
 def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
-    """Return the CPU demand: a quantile or peaks that recur daily or weekly, projected if they grow, with margin."""
+    """Return the CPU demand with margin: the highest of quantile, recurring peaks, neediest pods; or by day risk."""
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, GUARANTEED_FRACTION) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
