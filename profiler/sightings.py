@@ -105,7 +105,7 @@ class Sightings:
     limits: MemoryLimits = field(default_factory=MemoryLimits)
 
     def add(self, block: Iterable[tuple[Signal, Usage[Any]]]) -> None:
-        """Add what a block of usage shows: lives of pods (from CPU usage), amounts, events, and existing signals."""
+        """Add what a block of usage shows: pods' lives (from CPU usage), requests, limits, events, signals."""
         for signal, usage in block:
             if not usage.refs:
                 continue

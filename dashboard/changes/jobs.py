@@ -99,7 +99,7 @@ class PageJob(ABC):
 
 
 class Jobs(Generic[JobT]):
-    """The jobs of one dashboard, by a key that names the work and the person. Thread-safe."""
+    """The last polled MOST_JOBS jobs of one dashboard, by a key that names the work and the person. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -328,7 +328,7 @@ class UsageSlots(Generic[RefT]):
         return closed
 
     def present_use(self, since_seconds: float) -> tuple[int, float, float]:
-        """Return the number of series with a sample since a time, their total rate (millicores) and memory (bytes)."""
+        """Return the number of series with a sample since a time, their total CPU (millicores) and memory (bytes)."""
         is_fresh = (self._seen[: len(self._refs)] >= since_seconds) & np.isfinite(self._rate[: len(self._refs)])
         rows = np.flatnonzero(is_fresh)
         return len(rows), float(self._rate[rows].sum()), float(np.nansum(self._bytes[rows]))

@@ -55,7 +55,7 @@ class HourlyAmounts:
     def usage(
         self, declared: dict[PodContainerRef, Declared], log: RestartLog, now_seconds: float
     ) -> list[SignalUsage]:
-        """Return, as usage, amounts that are new or changed in this hour, and new counts of restarts and kills."""
+        """Return, as usage, requests and limits new or changed in this hour, and new counts of restarts and kills."""
         ended: list[tuple[int, PodContainerRef]] = []
         if (hour := hour_of(now_seconds)) != self.hour:
             ended = [(self.hour, ref) for ref in self.written] if hour == self.hour + HOUR_SECONDS else []
