@@ -49,7 +49,7 @@ class Steering(Protocol):
         """Stop the clock or let it run; a move forward in progress ends at the time that it has reached."""
 
     def forward(self, to_seconds: float) -> None:
-        """Move the clock forward in steps, simulating everything in between; raise UsageError for a past time."""
+        """Start to move the clock forward in steps, each simulated; UsageError for a past time or more than a day."""
 
     def stops(self) -> Sequence[Stop]:
         """Return the upcoming times to which the clock may be moved, the next one first."""

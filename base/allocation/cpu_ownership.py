@@ -143,7 +143,7 @@ HIDDEN: Final = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class DeviceOwnership:
-    """One device and its owners; `pods` are (namespace/name, percent of the device, by its most used resource)."""
+    """One device and its owners; `pods` are (namespace/name, the pod's largest percent of one of its resources)."""
 
     name: str
     id: str

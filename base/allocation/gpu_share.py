@@ -23,7 +23,7 @@ _PERCENTS: Final = re.compile(rf"{re.escape(GPU_CORE)}: (\d{{1,8}}), {re.escape(
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """A share of GPUs for one container: percent of one device's cores and memory, or whole devices (200, 300)."""
+    """A share of GPUs for one container: percent of one device's cores and memory; 100, 200, ... are whole devices."""
 
     core_percent: int
     memory_percent: int

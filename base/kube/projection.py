@@ -131,7 +131,7 @@ def _container(spec: ResizableContainer, role: ContainerRole, present: PresentAm
 
 
 def own_annotations(meta: ObjectMeta) -> dict[str, str]:
-    """Return the annotations that cotenant reads."""
+    """Return the annotations whose key begins with "cotenant.dev/"."""
     return {k: v for k, v in (meta.annotations or {}).items() if k.startswith(ANNOTATION_PREFIX)}
 
 

@@ -79,7 +79,7 @@ class Loaded(Generic[RootT]):
 
     @property
     def reaches_cluster(self) -> bool:
-        """True if the kubeconfig's context is this cluster's; several declared clusters must each name a context."""
+        """True if the context is this cluster's: at most one cluster is declared, or this one names its own."""
         own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)
         return len(self.clusters) < MANY_CLUSTERS or (self.cluster is not None and own)
 

@@ -79,7 +79,7 @@ class SourceSilence:
 
     @classmethod
     def of_no_node(cls, grid: TimeGrid, hours: TimeGrid) -> SourceSilence:
-        """Return the silence of a source without nodes, which explains no gap between two samples of a pod."""
+        """Return the silence of a source without nodes: it is silent in every slot, and lists no container."""
         silent, unlisted = np.ones(grid.size, dtype=bool), np.ones(hours.size, dtype=bool)
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 

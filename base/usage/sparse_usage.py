@@ -182,7 +182,7 @@ def of_stretches(
     resource: MeasuredResource | None,
     statistic: Statistic,
 ) -> SparseUsage[RefT]:
-    """Return the usage made of stretches that do not overlap; a series without any value stores none."""
+    """Return the usage made of stretches that do not overlap; nothing is stored for a series without values."""
     parts = [part for part in stretches if part.values.size]
     begin, end = np.full(len(refs), grid.size, dtype=np.int64), np.zeros(len(refs), dtype=np.int64)
     for part in parts:

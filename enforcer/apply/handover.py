@@ -143,7 +143,7 @@ def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Itera
 
 
 class AgentStop:
-    """A signal's effect on the agent: whether it must end (`asked`), and if another agent takes over its values."""
+    """A signal's effect on the agent: whether it must end (`asked`), and whether another agent takes over values."""
 
     def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock
@@ -168,5 +168,5 @@ class AgentStop:
         return self.asked
 
     def wake(self) -> None:
-        """End the current wait early."""
+        """End the current or the next wait early, after a short minimum wait."""
         self._signals.wake()

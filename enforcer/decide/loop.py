@@ -37,7 +37,7 @@ NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH,
 
 
 class AgentMode(StrEnum):
-    """The extent to which a tick may act: fully, without loosening anything, or only to restore values."""
+    """The extent to which a tick may act: fully, without giving best effort more, or only to restore values."""
 
     ACT = "act"
     HOLD = "hold"
@@ -46,7 +46,7 @@ class AgentMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The maximum ages of the inputs in seconds: when they are stale, and when a stale policy is given up."""
+    """The ages in seconds above which inputs are stale; `release_seconds` later, a stale policy is given up."""
 
     policy_ttl_seconds: float = 300.0
     release_seconds: float = 3600.0

@@ -218,7 +218,7 @@ def limit_floor(memory: MemoryUse) -> int:
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """Return `value`, but `floor` if `value` lowers the limit below it; a present limit below or near `floor` stays."""
+    """Return `value`; if it lowers the limit below `floor`: `floor`, or `present` if that is below or near `floor`."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):

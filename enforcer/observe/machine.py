@@ -70,7 +70,7 @@ class MachineReader:
         )
 
     def waits(self, pids: list[int]) -> Waits:
-        """Return by thread the nanoseconds that these processes waited for a CPU, for at most MOST_THREADS threads."""
+        """Return by thread id the nanoseconds that these processes' threads waited, for at most MOST_THREADS."""
         thread_waits: Waits = {}
         for pid in pids[:MOST_THREADS]:
             folder = self._proc / str(pid) / "task"

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The state of a Lease on the server; `holder` is "" after a release; `transitions` counts the holders so far."""
+    """The state of a Lease on the server; `holder` is "" after a release; `transitions` counts changes of holder."""
 
     holder: str
     duration_seconds: float
