@@ -144,7 +144,7 @@ class ClusterChangeService:
             return [replace(shown, tried=of_review) for shown, of_review in tried]
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
-        """Record the changes in the ledger, then apply them; a repeated request with the same key applies nothing."""
+        """Record the changes, then send those that need not wait; a request with a key used before changes nothing."""
         require_right(Right.ACCEPT, who, request)
         reserved = {AUTOPILOT_KEY_PREFIX: "the autopilot", LADDER_KEY_PREFIX: "steps of ladders"}
         prefix = next((beginning for beginning in reserved if request.key.startswith(beginning)), "")

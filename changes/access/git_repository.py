@@ -96,7 +96,7 @@ class GitRepository:
         return commit_id.decode().strip()
 
     def make_branch(self, branch: str, commit: str) -> None:
-        """Create a branch at a commit; raise GitRefusal if it exists by now."""
+        """Create a branch at a commit; raise GitRefusal if the branch exists already."""
         nothing = "0" * len(commit)
         self._git("update-ref", "-m", "cotenant: set workload resources", f"refs/heads/{branch}", commit, nothing)
 

@@ -171,7 +171,7 @@ class GuardrailResult:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """The API server's answer to a dry run; `added` lists the fields that admission changed beyond what was sent."""
+    """The API server's answer to a dry run; `added` lists the fields that admission set or changed."""
 
     accepted: bool
     words: str = ""

@@ -18,7 +18,7 @@ NOT_PAUSED: Final = "false"
 
 
 def read_switch(client: KubeClient, namespace: str) -> str:
-    """Return why the autopilot is paused; "" if it is not; raise CotenantError if the switch cannot be read."""
+    """Return why the switch stops automatic changes; "" if it does not; raise CotenantError if it cannot be read."""
     config_map = client.get(switch_address(namespace).path) or {}
     value = str((config_map.get("data") or {}).get(PAUSED_KEY) or "").strip()
     if value.lower() in ("", NOT_PAUSED):

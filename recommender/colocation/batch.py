@@ -76,7 +76,7 @@ class LendableCapacity:
         return len(self.nodes) - self.known
 
     def free(self, resource: Resource, level: str) -> Floats:
-        """Return what batch pods do not use of the `level` capacity, (nodes, half hours), in the resource's unit."""
+        """Return capacity of certainty `level` that batch pods leave (nodes, half hours), in the unit of `resource`."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
 
     def first_slot(self, now_seconds: float) -> int:

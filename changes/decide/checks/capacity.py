@@ -86,7 +86,7 @@ def capacity_guardrails(
 
 
 def claim_of(recommendations: Sequence[Recommendation], live: Json, running: RunningRequests) -> QuotaClaim:
-    """Return the quota that one workload's recommendations need, compared with the requests of its present pods."""
+    """Return by how much one workload's recommendations need more of its quotas than its present pods request."""
     now, new = _before_and_after(recommendations, live)
     return _claim(recommendations[0].container.workload, live, _as_running(now, running), new)
 
