@@ -62,7 +62,7 @@ def console(stream: IO[str]) -> Console:
 
 
 def message(text: str, *, style: str = "") -> None:
-    """Write one line for people to stderr, with control characters of the text made harmless."""
+    """Write a text for people to stderr with a line end; invisible characters are escaped, but not line breaks."""
     safe = visible_lines(text)
     if sys.stderr.isatty():
         console(sys.stderr).print(safe, style=style or None, soft_wrap=True)
