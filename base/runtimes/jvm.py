@@ -70,7 +70,7 @@ class Jvm:
         return sizes[-1] if sizes else None
 
     def with_heap_bytes(self, text: str, amount_bytes: int) -> str | None:
-        """Return the command line with this largest heap in every flag, and a larger initial size lowered; or None."""
+        """Return the command line with this largest heap and no larger initial one; None if its flags are unclear."""
         flags = sum(len(pattern.findall(text)) for pattern in (_LARGEST, _SHARE, _FIRST))
         if flags < len(_ANY.findall(text)) or not (_LARGEST.search(text) or _SHARE.search(text)):
             return None
