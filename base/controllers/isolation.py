@@ -67,7 +67,7 @@ class Watched(Generic[ItemT]):
         return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
 
     def parts_of(self, changed: Collection[ItemT]) -> list[str]:
-        """Return _TOGETHER and the groups that may make it hang: one per changed item; of none or many items, all."""
+        """Return _TOGETHER and the groups that may make it hang: one per changed item, or (none or many) all items."""
         few = 0 < len(changed) <= MOST_NAMED
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 
