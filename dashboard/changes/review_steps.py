@@ -77,7 +77,7 @@ def no_change_reason(review: WorkloadReview) -> Component:
 def diff(
     looks: Sequence[WorkloadReview], highs: Mapping[WorkloadRef, Mapping[Resource, float]], currency: str
 ) -> list[Component]:
-    """Return per workload and container the present and proposed values, highest usage and change; also as YAML.
+    """Return each workload's present and proposed values by container, with its highest usage, and the change as YAML.
 
     `highs` has the p99 usage of the whole workload by resource, where it is known.
     """

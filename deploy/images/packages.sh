@@ -16,7 +16,9 @@ find "$packages" -depth \( -type d \( -name tests -o -name labextension -o -name
 find "$packages" -path '*/statsmodels/datasets/*' ! -name '*.py' -type f -exec rm -f {} +
 rm -rf "$packages"/sklearn/datasets/data "$packages"/sklearn/datasets/images "$packages"/sklearn/datasets/descr
 # Nothing here loads Arrow's RPC and S3 client (buckets are read by obstore), the Kubernetes client beyond its
-# configuration, and what builds wheels.
+# configuration, what colours other languages than Python, and what builds wheels.
+find "$packages" -path '*/pygments/lexers/*' -name '*.py' ! -name '__init__.py' ! -name '_mapping.py' ! -name 'python.py' \
+    -exec rm -f {} +
 find "$packages" -path '*/pyarrow/*' \( -name '*flight*' -o -name 'libarrow_s3*' -o -name '_s3fs*' \) -exec rm -rf {} +
 find "$packages" -path '*/kubernetes/client/api/*' -name '*_api.py' -o -path '*/kubernetes/client/models/*' -name 'v[0-9]*.py' |
     xargs rm -f

@@ -143,7 +143,7 @@ def read_status(url: str, file: Path) -> NodeStatus:
         raise NoData(
             f"there is no {file}: no agent has saved its status",
             fix="If the agent runs as a DaemonSet (`cotenant install --enforcer --apply`), run this command in its "
-            "pod or give --url. If it runs as `cotenant node enforcer`, set enforcer.state_dir to the agent's folder.",
+            "pod or give --url. On a node with `cotenant node enforcer`, set enforcer.state_dir to the agent's folder.",
         ) from error
     except (OSError, ValueError, http.client.HTTPException, *UNDECODABLE) as error:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error

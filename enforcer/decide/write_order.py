@@ -80,7 +80,7 @@ def _order_cpusets(writes: list[KnobWrite]) -> list[KnobWrite]:
 
 
 def union(present: Value | None, target: Value) -> Value:
-    """Return the CPUs of both lists; an unreadable or empty list is ignored, but an empty target stays empty."""
+    """Return the CPUs of the present and the target list; the target alone if it is empty or one is unreadable."""
     if not target:
         return target
     try:

@@ -30,9 +30,9 @@ _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
 
 @dataclass(frozen=True, slots=True)
 class StoredKind:
-    """Counts of objects of one kind: how many the API server stores (None = not known), and how many any series shows.
+    """Number of objects of one kind that the API server stores (None = not known), and of those that have a series.
 
-    `nameless` are namespaces with an existing LimitRange of which no series shows a bound.
+    `nameless` are namespaces that have a LimitRange, but no series with a bound of one.
     """
 
     stored: int | None
