@@ -117,7 +117,7 @@ def test_the_control_image_runs_as_somebody_else_than_root_and_cannot_write(host
     assert (done.stdout.split(), done.returncode) == (["65532", "False", "True"], 0), done.stderr
     helped = host.run(CONTROL, "cotenant", "--help")
     assert helped.returncode == 0, helped.stderr
-    assert "Run on a cluster" in helped.stdout
+    assert "Operate on a cluster" in helped.stdout
 
 
 def test_the_node_image_has_no_analytics_and_no_package_manager(host: Host) -> None:
@@ -159,16 +159,19 @@ def test_the_node_agent_answers_as_root_without_capabilities(host: Host, tmp_pat
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
 
 
-def test_the_demo_computes_forecasts_and_serves_pages(host: Host, tmp_path: Path) -> None:
-    """Analytics and dashboard in one process: every compiled module of the image is loaded by it."""
+def test_the_dashboard_serves_pages_before_the_first_scan(host: Host, tmp_path: Path) -> None:
     port = str(free_port())
-    command = host.command(CONTROL, ("cotenant", "demo", "--no-browser", "--port", port))
-    with host.serving(tmp_path / "demo.log", f"http://127.0.0.1:{port}/livez", command):
-        printed = (tmp_path / "demo.log").read_text()
-        assert re.search(r"24 h peak, 5 min, p95: \d+ cores, busiest 2 h from \w+ [\d:]+ UTC", printed), printed
-        (link,) = re.findall(r"open (http\S+)", printed)
+    command = host.command(CONTROL, ("cotenant", "dashboard", "--cluster", "prod", "--port", port))
+    with host.serving(tmp_path / "dashboard.log", f"http://127.0.0.1:{port}/livez", command):
+        (link,) = re.findall(r"open (http\S+)", (tmp_path / "dashboard.log").read_text())
         with urllib.request.urlopen(link, timeout=60) as page:
             assert b"_dash-config" in page.read()
+
+
+def test_the_demo_is_no_part_of_the_image_and_says_how_to_get_it(host: Host) -> None:
+    done = host.run(CONTROL, "cotenant", "demo")
+    assert done.returncode != 0
+    assert 'Run pip install "cotenant[demo]".' in done.stderr
 
 
 def test_a_scan_says_what_it_could_not_reach(host: Host) -> None:
