@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
 OWNER = Person("olga", grants=(Grant(Role.OWNER),))
 MOST_ACTIONS = 5
+ROLLOUT_SECONDS = 60.0
 NEXT = ("Guardrails", "Server dry run", "Method", "Confirm")
 """Headings of the steps after the first one."""
 
@@ -56,10 +58,16 @@ def url(cluster: Scene) -> Iterator[str]:
 
 
 def free(cluster: Scene, count: int = 1) -> list[WorkloadRef]:
-    """Workloads that nothing stands in the way of."""
-    looks = cluster.service().dry_run(ADMIN, ChangeRequest(cluster.workloads, Method.TEMPLATE))
-    refs = [k.workload for k in looks if not k.error and not k.blocked(()) and k.tried and k.tried.accepted]
-    assert len(refs) >= count, [(str(k.workload), k.error, k.blocked(()), k.tried) for k in looks]
+    """Workloads that nothing blocks, as soon as there are so many: a rollback is followed by a rollout."""
+    service, request = cluster.service(), ChangeRequest(cluster.workloads, Method.TEMPLATE)
+    until = time.monotonic() + ROLLOUT_SECONDS
+    while True:
+        reviews = service.dry_run(ADMIN, request)
+        refs = [r.workload for r in reviews if not r.error and not r.blocked(()) and r.tried and r.tried.accepted]
+        if len(refs) >= count or time.monotonic() > until:
+            break
+        time.sleep(1)
+    assert len(refs) >= count, [(str(r.workload), r.error, r.blocked(()), r.tried) for r in reviews]
     return refs[:count]
 
 
