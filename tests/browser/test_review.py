@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, settled
 from tests.cluster.control_plane import ControlPlane
+from tests.cluster.waiting import wait_for
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.extent import full
@@ -60,15 +60,13 @@ def url(cluster: Scene) -> Iterator[str]:
 def free(cluster: Scene, count: int = 1) -> list[WorkloadRef]:
     """Workloads that nothing blocks, as soon as there are so many: a rollback is followed by a rollout."""
     service, request = cluster.service(), ChangeRequest(cluster.workloads, Method.TEMPLATE)
-    until = time.monotonic() + ROLLOUT_SECONDS
-    while True:
+
+    def enough() -> list[WorkloadRef]:
         reviews = service.dry_run(ADMIN, request)
         refs = [r.workload for r in reviews if not r.error and not r.blocked(()) and r.tried and r.tried.accepted]
-        if len(refs) >= count or time.monotonic() > until:
-            break
-        time.sleep(1)
-    assert len(refs) >= count, [(str(r.workload), r.error, r.blocked(()), r.tried) for r in reviews]
-    return refs[:count]
+        return refs[:count] if len(refs) >= count else []
+
+    return wait_for(f"{count} workloads are free", enough, seconds=ROLLOUT_SECONDS, every=1)
 
 
 def box(page: Page, ref: WorkloadRef) -> Locator:
