@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import SourceUnfit
-from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, selector
+from cotenant.profiler.prometheus.promql import Matcher, metric_name_matcher, selector, with_constant_label
 
 CLUSTER_LABELS: Final = (
     *("cluster", "cluster_name", "clusterName", "cluster_id", "clusterID", "k8s_cluster", "k8s_cluster_name"),
@@ -27,6 +27,8 @@ CLUSTER_LABELS: Final = (
 """Labels that name a cluster, the usual one first; the last are those of servers that answer for several tenants."""
 BIRTH: Final = "kube_namespace_created"
 _SYSTEM: Final = "kube-system"
+_OF: Final = "cotenant_of"
+"""Label with the namespace of which a series tells the creation."""
 _OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})
 """Labels that differ between the exporters of any two clusters, and between two replicas in one."""
 _SHOWN: Final = 20
@@ -40,11 +42,12 @@ def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) 
     """Return, by names for `check`, the PromQL expressions that show whether the server holds several clusters."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
-        # Without honor_labels `namespace` is the exporter's own, of all its series.
-        plain = selector(
-            (metric_name_matcher(BIRTH), equal("namespace", _SYSTEM), equal("exported_namespace", ""), *own)
-        )
-        births = f"{plain} or {selector((metric_name_matcher(BIRTH), equal('exported_namespace', _SYSTEM), *own))}"
+        # Without honor_labels `namespace` is the exporter's own, of all its series. Chosen by a function and not by a
+        # matcher: a proxy that binds queries to one namespace (OpenShift's) refuses the name of another one.
+        created = selector((metric_name_matcher(BIRTH), *own))
+        subject = f'label_join({created}, "{_OF}", "/", "exported_namespace", "namespace")'
+        marked = f'label_replace({subject}, "{_OF}", "{_SYSTEM}", "{_OF}", "/{_SYSTEM}|{_SYSTEM}/.*")'
+        births = f"{marked} and on ({_OF}) {with_constant_label('vector(1)', _OF, _SYSTEM)}"
         expressions |= {"births": f'count(count_values("born", {births}))', "birth": births}
     return expressions
 

@@ -40,7 +40,8 @@ class Rules:
     refuses_post: int = 0
     """Status for POST; 0 takes it."""
     tenancy: bool = False
-    """400 without the parameter `namespace` in the address; with it every selector is narrowed to that namespace."""
+    """400 without the parameter `namespace` in the address; with it every selector is narrowed to that namespace, and
+    400 for one of another namespace."""
     allowed: frozenset[str] = frozenset()
     """Namespaces that the caller may read, of a tenancy server; 403 for others."""
     needs_parameter: tuple[str, str] = ("", "")
@@ -77,6 +78,16 @@ def names_a_metric(expression: str) -> bool:
 def narrowed(expression: str, namespace: str) -> str:
     """The expression with the namespace in every selector, as prom-label-proxy writes it."""
     return re.sub(r"\{(?=[^}]*\})", f'{{namespace="{namespace}",', expression)
+
+
+def conflict(expression: str, namespace: str) -> str:
+    """What prom-label-proxy says, with OpenShift's --error-on-replace, of a selector of another namespace; "" of none.
+
+    https://github.com/prometheus-community/prom-label-proxy, `PromQLEnforcer.EnforceMatchers`.
+    """
+    own = f'namespace="{namespace}"'
+    others = (m[0] for m in re.finditer(r'(?<![\w])namespace(=~|!=|!~|=)"(?:[^"\\]|\\.)*"', expression) if m[0] != own)
+    return next((f'label matcher value "{o}" conflicts with injected value "{own}"' for o in others), "")
 
 
 @dataclass(slots=True)
@@ -126,12 +137,17 @@ class StrictServer:
             return 400, _error(f"parameter {name} is missing")
         if rules.most_seconds and parts.path.endswith("/query_range") and _seconds(fields) > rules.most_seconds:
             return 422, _error(rules.too_long_span)
-        return self._of_tenant(in_address) if rules.tenancy else self._of_names(parts.path, fields)
+        return self._of_tenant(in_address, fields) if rules.tenancy else self._of_names(parts.path, fields)
 
-    def _of_tenant(self, in_address: Fields) -> tuple[int, bytes] | None:
+    def _of_tenant(self, in_address: Fields, fields: Fields) -> tuple[int, bytes] | None:
         if "namespace" not in in_address:
             return 400, _error('The "namespace" query parameter must be provided.')
-        return None if in_address["namespace"][0] in self.rules.allowed else (403, b"Forbidden")
+        namespace = in_address["namespace"][0]
+        if namespace not in self.rules.allowed:
+            return 403, b"Forbidden"
+        expressions = (*fields.get("query", ()), *fields.get("match[]", ()))
+        problem = next(filter(None, (conflict(text, namespace) for text in expressions)), "")
+        return (400, _error(problem)) if problem else None
 
     def _of_names(self, path: str, fields: Fields) -> tuple[int, bytes] | None:
         if path.endswith("/label/__name__/values") and not self.rules.lists_names:
