@@ -232,7 +232,7 @@ def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
 
 
 def details_of(step: FloorStep) -> dict[str, str]:
-    """Return the body of the ledger row that records this step."""
+    """Return the body of the ledger row that records the raise or the restore of an autoscaler's minReplicas."""
     return {"uid": step.lent.uid, "lent": msgspec.json.encode(step.lent).decode(), "words": step.words}
 
 

@@ -55,7 +55,7 @@ class PodStatus(msgspec.Struct, frozen=True):
 
 
 class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One action of the agent (done, due or failed) or verdict; also a line of the log `actions.jsonl`."""
+    """One action of the agent (done, due or failed), or one finding of a strategy; also a line of `actions.jsonl`."""
 
     time: str
     action: str
