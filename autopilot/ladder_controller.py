@@ -76,7 +76,7 @@ def ladder_controller(
         led = LedClient.of(client, leadership.require)
         with (
             closing(led),
-            ledger_turn(place, "the manager continues changes in steps", PATIENCE_SECONDS),
+            ledger_turn(place, "the manager continues the changes that are made in several steps", PATIENCE_SECONDS),
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)

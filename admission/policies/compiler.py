@@ -63,7 +63,7 @@ _NO_STATIC_POD: Final = (
 
 GENERAL_LOSSES: Final = (
     "warnings to the pod's creator, and the annotation cotenant.dev/profiles",
-    "requests and limits in a workload's annotation, and the scheduling gate of Reservations",
+    "requests and limits from a workload's annotation, and the scheduling gate of Reservations: they are not set",
     "old names of resources and annotations (koordinator.sh/batch-cpu): they are not renamed",
     "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
     "updates of pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",

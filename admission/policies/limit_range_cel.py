@@ -89,7 +89,7 @@ def _given_condition(group: str, side: str) -> str:
 
 
 def without_given() -> str:
-    """Return the patch in CEL that removes the amounts that the LimitRange gave a pod and its author did not write.
+    """Return the patch in CEL that removes amounts that the LimitRange gave a pod and the pod's author left out.
 
     For each group (containers, initContainers) and side (requests, limits) it lists one operation for each container.
     """

@@ -158,7 +158,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """Return each workload's raised minReplicas, now or at the next peak; `lent` has raises by autoscaler uid."""
+    """Return by workload the minReplicas that are raised now (`lent`, by autoscaler uid), or will be at the peak."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():

@@ -59,7 +59,7 @@ class Ownership(StrEnum):
     """The relation of an objective to a workload, and how it is known."""
 
     OWN = "its query names the workload"
-    BY_OBJECT = "the labels of its object name the workload"
+    BY_OBJECT = "labels of the object that defines it name the workload"
     OTHER = "it belongs to another workload"
     UNKNOWN = "its workload is not known"
 

@@ -75,7 +75,7 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
-    """Return the times of verification by the settings; the second one is never before the first."""
+    """Return when changes are verified, first and finally, and what may follow; the final time is never the earlier."""
     soak = 60 * settings.soak_minutes
     return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_rollback, may_change, 3600 * settings.confirm_hours)
 

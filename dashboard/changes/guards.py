@@ -32,7 +32,7 @@ NOTE: Final = (
 
 
 def section(view: View, ref: WorkloadRef) -> Component:
-    """Return the panel with the button that searches for guards; on a read-only dashboard, the command that does it."""
+    """Return the panel whose button searches for latency and error metrics; on a read-only dashboard, the command."""
     if view.given.guards is None or view.given.changes is None:
         command = f"cotenant explain guards {ref}"
         return panels.panel("Guards", panels.empty("To search for guard metrics, run:", command=command), note=NOTE)

@@ -190,7 +190,7 @@ LIVE: Final = LivePage(
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callbacks that redraw after a run or a new URL, and those that act."""
+    """Register the callbacks that redraw the page after an autopilot round or for a new URL, and those that act."""
     LIVE.register(app, view)
 
     @app.callback(

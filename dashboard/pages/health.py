@@ -118,7 +118,7 @@ def _intervals(pulls: Sequence[QualityRecord]) -> list[Component]:
         "Each series is read at its own interval. With rarer samples a rate covers a longer time, and hides shorter "
         "peaks. Containers and nodes count in the hours in which they existed."
     )
-    heads = ("From", "To", "Scraped each", "A rate covers at most", "Series")
+    heads = ("From", "To", "Scraped each", "Longest time that a rate covers", "Series")
     rows = [
         (
             panels.moment(span.start_seconds),

@@ -186,7 +186,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         lambda plan, body: RestoreOccurrence(plan, start(body)))  # fmt: skip
     add("PUT", "edit", "Edit a plan, if its generation is still the given one", EditPlanBody,
         lambda plan, body: EditPlan(plan, body.terms(), body.generation))  # fmt: skip
-    add("PUT", "policy", "Set when a plan is approved automatically", ApprovalPolicy, SetPlanPolicy)
+    add("PUT", "policy", "Set the conditions of a plan's automatic approval", ApprovalPolicy, SetPlanPolicy)
 
 
 def _service(view: View) -> PlanService:

@@ -183,7 +183,7 @@ def claim_in(cdi_file: bytes) -> PreparedClaim:
 
 
 def keys_in(env: Iterable[str]) -> tuple[str, ...]:
-    """Return the `request_key` of each request that a container uses, from its variables ("NAME=value")."""
+    """Return the `request_key` of each claim's request that a container uses, from its variables ("NAME=value")."""
     names = (variable.partition("=")[0] for variable in env)
     return tuple(name.removeprefix(CLAIM_VARIABLE) for name in names if name.startswith(CLAIM_VARIABLE))
 

@@ -43,7 +43,7 @@ class MachineReader:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
-        """Return the node with the machine's readings for `cpus` ("" = all); raise NodeUnreadable without /proc."""
+        """Return the node with CPU use, memory, pressures and online or given `cpus`; raise NodeUnreadable."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")

@@ -179,7 +179,7 @@ def best_known(report: SizeReport) -> RequestLevel | None:
 
 
 def level_sentences(report: SizeReport) -> list[str]:
-    """Return one sentence per level: its number of removable nodes, or why there is none."""
+    """Return one sentence per `RequestLevel`: the number of removable nodes, or why that number is not known."""
     sentences = []
     for sized in report.levels:
         when = level_words(sized.level)

@@ -37,7 +37,7 @@ MOVES: Final = Schema(
         Column("node", "From", Kind.TEXT, "Node to remove.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod.", essential=True),
         Column("owner", "Controller", Kind.TEXT, "Controller that creates the pod again.", wide=True),
-        Column("target", "To", Kind.TEXT, "Node that took the pod in the first trial.", essential=True),
+        Column("target", "To", Kind.TEXT, "Node that took the pod in the first trial placement.", essential=True),
     ),
     ("pod",),
 )
@@ -91,7 +91,7 @@ BILLS: Final = Schema(
         Column("nodes", "Nodes", Kind.INTEGER, "Number of nodes; empty if not computed.", essential=True),
         Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of the priced nodes.", essential=True),
         Column("unpriced", "Without a price", Kind.INTEGER, "Number of nodes without a price."),
-        Column("bound_month", "Lower bound", Kind.NUMBER, "Lower bound of the monthly price of any mix."),
+        Column("bound_month", "Lower bound", Kind.NUMBER, "Lower bound of any mix's monthly price."),
         Column("reason", "Why no bill", Kind.TEXT, "Why the bill was not computed; else empty."),
     ),
     ("bill",),

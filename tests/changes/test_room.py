@@ -317,7 +317,7 @@ def test_a_vertical_autoscaler_that_sets_the_requests_stops_it_and_one_that_watc
     guardrails = judged(recommendation(), ClusterLimits(vertical=why))
     assert (
         failed(guardrails) == ["autoscaler"]
-        and guardrails["autoscaler"].why == f"{why}: set its updateMode to Off first"
+        and guardrails["autoscaler"].why == f"{why}: set the VPA's updateMode to Off first"
     )
     for mode in ("Off", "Auto"):
         server = ApiServer(None, None)

@@ -366,7 +366,7 @@ def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -
 def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext) -> Guardrail:
     """Fail if requests change but their autoscaler's target (percent of the request) does not: its trigger moves."""
     if why := context.cluster_limits.vertical:
-        return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, f"{why}: set its updateMode to Off first")
+        return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, f"{why}: set the VPA's updateMode to Off first")
     along = autoscaler_targets.moves(list(recommendations))
     led = {(move.name, move.resource) for move in along}
     resources = {value.resource for _, value in moved if value.field is Field.REQUEST}

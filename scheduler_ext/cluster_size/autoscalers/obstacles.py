@@ -106,7 +106,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
             concerns = not budget.reasons or CONSOLIDATES & set(budget.reasons)
             if not concerns or (allowed is not None and 0 < count <= allowed):
                 continue
-            when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
+            when = f", {budget.duration} from each {budget.schedule!r} (cron, UTC)" if budget.schedule else ""
             why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
             most = f"at most {allowed} of {count} nodes may leave at a time" if allowed else "no node may leave"
             effect = f"{most if allowed is not None else 'the number of nodes is invalid'}{why}{when}"

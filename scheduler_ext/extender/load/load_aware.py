@@ -119,7 +119,7 @@ def _relevant_usage(columns: Floats, pod: NewPod, of: SnapshotColumn, offset: in
 
 
 def without_reclaimed(columns: Floats, of: SnapshotColumn, offset: int) -> Floats:
-    """Return usage, (n,); on nodes that batch pods may fill, without the usage of pods on reclaimed capacity."""
+    """Return usage by node, (n,): memory (offset 1), or CPU (offset 0) without pods on reclaimed capacity."""
     used: Floats = columns[of + offset]
     return used if offset else np.maximum(used - columns[_RECLAIMED[of]], 0.0)
 
