@@ -133,7 +133,7 @@ def _forecast(
         for row, name, measured in zip(rows.tolist(), shard.model, shard.error, strict=True):
             model[row], error[row] = name, measured
     timing = clock.absolute(peak_timing(local, coarse.grid, path[:, :, _MEDIAN]))
-    path = calendar.special(clock.absolute(path), coarse.values)
+    path = calendar.special(clock.absolute(path), coarse.values, clock)
     median = path[:, :, _MEDIAN]
     if calendar.rests:  # past days are no guide to a day of rest, of which the path is made apart
         local, timing = local[:, :0], np.nan_to_num(median)

@@ -20,6 +20,7 @@ from cotenant.base.errors import SettingsError
 from cotenant.base.usage.usage import Flags, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.empirical import row_quantiles
+from cotenant.forecasting.local_time.wall_clock import WallClock
 from cotenant.forecasting.settings import ForecastingSettings
 
 SUNDAY: Final = 6
@@ -101,20 +102,23 @@ class Calendar:
         adjusted: FloatMatrix = np.where(gaps, np.float32(np.nan), history / factor)
         return adjusted
 
-    def special(self, path: Array, history: FloatMatrix) -> Array:
-        """Return the path (n, horizon, L) with days of rest taken from past ones, and events scaled by their factor."""
+    def special(self, path: Array, history: FloatMatrix, clock: WallClock) -> Array:
+        """Return the path (n, horizon, L) with days of rest taken from past ones, and events scaled by their factor.
+
+        `clock` is that of the same grid and horizon.
+        """
         if self.plain:
             return path
         ahead = slice(self.grid.size, None)
         adjusted = path * self.factor[ahead][None, :, None]
         rest = np.flatnonzero(self.off[ahead])
         if rest.size:
-            # Quantiles of coming slots from the same times of past days of rest, (n, slots, L); NaN: too few known.
+            # Quantiles of coming slots from past days of rest at that local time, (n, slots, L); NaN: too few known.
             day, size = self.grid.slots_per_day, self.grid.size
             idle = np.flatnonzero(self.off[:size] | self.sunday[:size])
             like = np.full((len(history), len(rest), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
             for index, slot in enumerate(rest.tolist()):
-                phase = (idle - (size + slot)) % day
+                phase = (idle + clock.past[idle] - (size + slot + clock.ahead[slot])) % day
                 near = history[:, idle[np.minimum(phase, day - phase) <= REACH]]
                 enough = (~np.isnan(near)).sum(axis=1) >= FEWEST
                 like[enough, index] = row_quantiles(near[enough], LEVEL_ARRAY)

@@ -70,7 +70,7 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     clock = WallClock.of(hourly.grid, WEEK_HOURS, settings.time_zone)
     calendar = Calendar.of(hourly.grid, WEEK_HOURS, settings)
     path, loss, covered = blend_week(clock.local(calendar.ordinary(values)), hourly.grid)
-    path = calendar.special(clock.absolute(path), values)
+    path = calendar.special(clock.absolute(path), values, clock)
     # A series must span SHORTEST_DAYS, and be known for half of that span.
     present = ~np.isnan(values)
     span, count = values.shape[1] - present.argmax(axis=1), present.sum(axis=1)

@@ -23,6 +23,7 @@ from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.local_time.calendars import Calendar
+from cotenant.forecasting.local_time.wall_clock import WallClock
 from cotenant.forecasting.settings import CalendarEvent, ForecastingSettings
 from cotenant.profiler import portrait
 from cotenant.profiler.settings import PortraitSettings
@@ -68,6 +69,23 @@ def test_a_day_of_rest_has_the_peak_of_its_like_and_not_that_of_workdays() -> No
     workday, holiday = (forecast(usage, NOBODY, ForecastingSettings(holidays=c)).peak_window(0) for c in ("", "DE"))
     assert workday is not None and workday.start_seconds == UNITY_DAY + 12 * 3600
     assert holiday is None
+
+
+EASTER_MONDAY: Final = int(datetime(2027, 3, 28, 22, tzinfo=UTC).timestamp())
+"""Midnight in Berlin of a public holiday, the day after the clocks went forward."""
+ALL_SAINTS: Final = int(datetime(2026, 10, 31, 23, tzinfo=UTC).timestamp())
+"""Midnight in Berlin of a public holiday in Bavaria, a week after the clocks went back."""
+
+
+@pytest.mark.parametrize("midnight", [EASTER_MONDAY, ALL_SAINTS], ids=["spring", "autumn"])
+def test_a_holiday_after_a_change_of_clocks_is_forecast_at_the_hours_of_people(midnight: int) -> None:
+    past = TimeGrid(midnight - 14 * DAY, 300, 14 * 288)
+    hours = np.array([datetime.fromtimestamp(int(t), ZoneInfo("Europe/Berlin")).hour for t in past.times()])
+    values = np.where((hours >= 9) & (hours < 17), 300.0, 100.0)[None].astype(np.float32)
+    usage = Usage((NodeRef("n"),), past, values, Resource.CPU, Statistic.MEAN)
+    median = forecast(usage, NOBODY, ForecastingSettings(holidays="DE-BY", time_zone="Europe/Berlin")).level(0.5)[0]
+    # On each day of rest three of the five half hours around 09:00 are at 300, and two of those around 17:00.
+    assert median == pytest.approx(np.repeat([100.0, 300.0, 100.0], [18, 16, 14]), abs=1)
 
 
 def test_a_holiday_is_one_where_people_live() -> None:
@@ -192,7 +210,7 @@ def test_whatever_the_calendar_a_forecast_stays_lawful(first: object, length: in
     rng = np.random.default_rng(0)
     history = np.where(rng.random((3, grid.size)) < 0.2, np.nan, rng.random((3, grid.size)) * 100).astype(np.float32)
     path = np.sort(rng.random((3, 48, len(LEVELS))) * 100, axis=-1).astype(np.float32)
-    values = calendar.special(path, history)
+    values = calendar.special(path, history, WallClock.of(grid, 48, zone))
     assert np.isfinite(values).all() and (values >= 0).all() and (np.diff(values, axis=-1) >= 0).all()
     # Slots outside of the event are as they were.
     ahead = grid.start_seconds + 1800 * np.arange(grid.size, grid.size + 48)
