@@ -17,6 +17,7 @@ from cotenant.base.tables import queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation, RowCondition
 from cotenant.base.text import counted
+from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
 from cotenant.recommender.model.steps import Ready
 from cotenant.recommender.model.todo import TodoList
@@ -101,17 +102,17 @@ class Unassessed:
 
 
 _UNASSESSED: Final = f"severity = '{Severity.UNKNOWN.value}'"
+_NONE_PROPOSED: Final = f"memory_action = '{Action.WITHHELD.value}'"
 _MEMORY_UNKNOWN: Final = (
-    f"memory_observed_max IS NULL OR (coalesce(memory_request_now, memory_limit_now) IS NULL AND {_UNASSESSED})"
+    f"memory_observed_max IS NULL OR (coalesce(memory_request_now, memory_limit_now) IS NULL AND {_NONE_PROPOSED})"
 )
-"""A container that is known to request nothing has a severity for that."""
+"""Where `todo.killed_first` cannot tell: a container with a first request proposed is known to request nothing."""
 
 
 def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
     """Count the containers without an assessment over the rows of a query that are not hidden."""
-    conditions = (_UNASSESSED, _MEMORY_UNKNOWN, "true")
     where = queries.condition(advice, query) & in_sight(advice)
-    return Unassessed(*advice.sums([f"count_if({condition})" for condition in conditions], where))
+    return Unassessed(*advice.sums([f"count_if({c})" for c in (_UNASSESSED, _MEMORY_UNKNOWN, "true")], where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +187,7 @@ def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
     left_by_reason: dict[str, int] = {}
     for ready, why in states.values():
         if ready not in READY:
-            if ready == Ready.SECOND_PERSON:
-                reason_text = "needs a second person's confirmation"
-            elif ready == Ready.WAITING:
-                reason_text = why
-            else:
-                reason_text = f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"
+            texts = {Ready.SECOND_PERSON.value: "needs a second person's confirmation", Ready.WAITING.value: why}
+            reason_text = (texts | {Ready.BLOCKED.value: f"stopped by {why}"}).get(ready, "nothing changes")
             left_by_reason[reason_text] = left_by_reason.get(reason_text, 0) + 1
     return NextReview(len(refs) - sum(left_by_reason.values()), summed_savings(columns, When.NOW), left_by_reason)

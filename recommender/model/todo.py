@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from cotenant.base.cluster import ContainerRole
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.table import Column, Kind
@@ -58,11 +59,16 @@ def todo_list(recommendation: Recommendation) -> TodoList:
 
 
 def killed_first(recommendation: Recommendation) -> bool:
-    """Return whether the container used more memory than it requests, so that it is killed first; false if unknown."""
+    """Return whether the container used more memory than it requests, so that it is killed first; false if unknown.
+
+    A container without a request and a limit requests nothing, unless its value is withheld: its amount may then be
+    unknown, or the pod's. An init container has ended when its node runs out of memory.
+    """
     memory = recommendation.value(Resource.MEMORY, Field.REQUEST)
     observed_max = memory.inputs.get("observed_max") if memory else None
     request = request_now(recommendation, Resource.MEMORY)
-    return isinstance(observed_max, int | float) and 0 < request < observed_max
+    is_known = recommendation.role is not ContainerRole.INIT and (request or (memory and memory.action is Action.SET))
+    return bool(is_known) and isinstance(observed_max, int | float) and request < observed_max
 
 
 ORDERS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -212,9 +212,11 @@ def test_containers_that_are_killed_first_used_more_memory_than_they_request(vie
     everything = rows(view, "")
     above = [
         row for row in everything
-        if (row["memory_observed_max"] or 0) > (row["memory_request_now"] or row["memory_limit_now"] or math.inf)
+        if (row["memory_observed_max"] or 0)
+        > (row["memory_request_now"] or row["memory_limit_now"] or (0 if row["memory_action"] == "set" else math.inf))
     ]  # fmt: skip
     assert above and home.above_request == len(above) == len(rows(view, cards.KILLED_FIRST))
+    assert [row for row in above if not row["memory_request_now"] and not row["memory_limit_now"]]  # requests nothing
     # Whoever's memory rises of them is at risk, however small the rise.
     assert {row["todo"] for row in above if (row["memory_delta_total"] or 0) > 0} == {"raise"}
     assert f"{len(above)} container" in text_of(cards.at_risk(home))

@@ -7,12 +7,13 @@ from itertools import product
 
 import pytest
 
+from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.recommender.model.todo import TodoList, todo_list
+from cotenant.recommender.model.todo import TodoList, killed_first, todo_list
 
 CPU, MEMORY, REQUEST, LIMIT = Resource.CPU, Resource.MEMORY, Field.REQUEST, Field.LIMIT
 FALLS, RISES, STAYS, FIRST, GONE = (1000, 500), (1000, 2000), (1000, 1000), (None, 700), (1000, None)
@@ -59,6 +60,31 @@ def test_memory_used_above_its_request_is_a_risk_whatever_the_grade_of_its_rise(
         rise = replace(value(MEMORY, REQUEST, RISES, severity), inputs={"observed_max": observed_max})
         expected = TodoList.RAISE if above or not small else TodoList.CUT
         assert of(rise, value(CPU, REQUEST, FALLS)) is expected
+
+
+@pytest.mark.parametrize(
+    ("now", "proposed", "limit", "role", "expected"),
+    [
+        (1000, 1500, None, ContainerRole.MAIN, True),
+        (1300, 1500, None, ContainerRole.MAIN, False),
+        (None, 1500, None, ContainerRole.MAIN, True),  # requests nothing: the kernel takes it before all that do
+        (None, 1500, None, ContainerRole.SIDECAR, True),
+        (None, 1500, 1000, ContainerRole.MAIN, True),  # the API server has set its request to the limit
+        (None, 1500, 1300, ContainerRole.MAIN, False),
+        (0, 1500, None, ContainerRole.MAIN, True),
+        (None, None, None, ContainerRole.MAIN, False),  # withheld: the pod may request, or the amount is not known
+        (1000, 1500, None, ContainerRole.INIT, False),  # has ended
+    ],
+)
+def test_the_memory_of_a_container_that_requests_nothing_is_above_its_request(
+    now: int | None, proposed: int | None, limit: int | None, role: ContainerRole, expected: bool
+) -> None:
+    action = Action.WITHHELD if proposed is None else Action.SET
+    request = Value(MEMORY, REQUEST, now, proposed, action, Reason.OK, inputs={"observed_max": 1200.0})
+    ref = ContainerRef(WorkloadRef("pay", "Deployment", "web"), "app")
+    limits = {} if limit is None else {MEMORY: limit}
+    recommendation = Recommendation(ref, "cotenant", 2, (request,), 0, "", 0, role=role, present_limits=limits)
+    assert killed_first(recommendation) is expected
 
 
 def test_a_limit_that_rises_is_a_risk_and_one_that_only_falls_or_goes_frees_nothing() -> None:
