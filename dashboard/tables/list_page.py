@@ -354,11 +354,11 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
 
 def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
     removable: list[tuple[str, Query]] = []
-    key, _, value = listing.hidden.partition("=")
+    hidden_key, _, hidden_value = listing.hidden.partition("=")
     titles, divided = dict(listing.facets), {(tab.key, tuple(tab.value.split(","))) for tab in listing.tabs}
     for condition in query.conditions:
         marked = not condition.negated and (condition.key, condition.values) in divided  # by its tab
-        if marked or condition == FilterCondition(key, (value,)):
+        if marked or condition == FilterCondition(hidden_key, (hidden_value,)):
             continue
         for value in condition.values:
             text = f"{titles.get(condition.key, condition.key)}: {'not ' * condition.negated}{visible(label(value))}"

@@ -143,6 +143,14 @@ def test_links_of_a_list_keep_what_it_cannot_obey(view: View) -> None:
     assert "href='?ns=pay'" in line  # the filter that is its own can be removed alone
 
 
+def test_a_condition_that_a_list_has_by_default_is_no_filter_to_remove_beside_others(view: View) -> None:
+    listing = replace(recommendations.LIST, hidden="severity=critical")
+    for search in ("", "?kind=Deployment", "?ns=pay&ns!=shop"):
+        line = str(list_page.tools(listing, view, search))
+        assert ("Clear filters" in line) == bool(search)
+        assert "Severity: critical" not in line, search
+
+
 @given(st.lists(st.sampled_from(["ns=pay", "ns!=shop", "ns=team-*", "range=7d", "kind=Job", "q=a", "sort=node"])))
 def test_nothing_that_is_carried_is_lost_or_refused(parts: list[str]) -> None:
     search = "&".join(parts)
