@@ -71,7 +71,7 @@ class Reason(ExplainedCode):
     SPEC_LADDER = "spec-ladder", "The value is rounded up to the next size that the settings allow."
     HEAP = "heap", "Memory is sized together with the heap of the container's runtime: the heap and the measured memory outside of it have to fit."
     LIMIT_RANGE = "limit-range", "The value is limited by a bound of the namespace's LimitRange."
-    NODE_SIZE = "node-size", "The request is limited to what the largest node can give a pod beside its daemons; for a daemon, to what the smallest of its nodes can give."
+    NODE_SIZE = "node-size", "The request is limited to what the largest node for the pod's CPU and memory can give it beside its daemons; for a daemon, to what the smallest of its nodes can give."
     QUOTA = "quota", "The value is limited to what the namespace's ResourceQuota has left. Other workloads may use that too: the review counts all of them together."
     # reclaimable capacity
     METRIC_MISSING = "metric-missing", "The node reports no metric; nothing is reclaimed."

@@ -27,6 +27,7 @@ from cotenant.recommender.evidence import Evidence, row_maximum, row_percentile
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.settings import CotenantSettings, FindingSettings
 from cotenant.recommender.severity import absolute_severity
+from cotenant.recommender.strategies.cotenant.bounds import topmost
 from cotenant.recommender.strategies.cotenant.heap import largest_heap
 from cotenant.recommender.strategies.cotenant.trend import leak
 
@@ -228,11 +229,7 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
     """Yield workloads whose pod requests more than any empty node offers; taints and selectors are not considered."""
     # Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small.
-    every = {(node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)) for node in inventory.nodes}
-    tops: list[tuple[int, int]] = []
-    for shape in sorted(every, reverse=True):
-        if not tops or shape[1] > tops[-1][1]:
-            tops.append(shape)
+    tops = topmost((node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)) for node in inventory.nodes)
     if not tops:
         return
     shapes, of_pods = np.array(tops, dtype=np.int64), []

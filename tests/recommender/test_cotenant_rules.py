@@ -216,6 +216,29 @@ def test_the_containers_of_a_pod_share_what_a_node_has() -> None:
     assert [amount(r, MEMORY) for r in recommendations] == [500 * MIB, 500 * MIB]
 
 
+WIDE = Node("wide", {CPU: 64_000, MEMORY: 64 * GIB}, {CPU: 63_000, MEMORY: 60 * GIB})
+DEEP = Node("node-1", {CPU: 8000, MEMORY: 256 * GIB}, {CPU: 7600, MEMORY: 250 * GIB})
+
+
+@pytest.mark.parametrize(
+    ("now", "used", "proposed"),
+    [
+        # 7,550 + the root of 2 x 7,550 = 7,673 m, and 190 x 1.15 = 218.5 GiB: only DEEP has so much memory.
+        ((4000, 180), (7550, 190), (7600, 218.5)),
+        # 25,000 + the root of 50,000 = 25,224 m, and 55 x 1.15 = 63.25 GiB: only WIDE has so many cores.
+        ((20_000, 40), (25_000, 55), (25_224, 60)),
+        # No node holds the pod as it is, and which one it would be on is not known.
+        ((20_000, 180), (25_000, 190), (25_224, 218.5)),
+    ],
+)
+def test_a_pod_is_raised_within_one_node_and_not_within_the_largest_of_each_resource(
+    now: tuple[int, int], used: tuple[int, int], proposed: tuple[int, float]
+) -> None:
+    of = workload({CPU: now[0], MEMORY: now[1] * GIB})
+    recommendation = recommended(scenario(of, cpu=used[0], memory=used[1] * GIB, nodes=[WIDE, DEEP]))
+    assert (amount(recommendation, CPU), amount(recommendation, MEMORY) / GIB) == proposed
+
+
 def test_an_init_container_alone_must_fit() -> None:
     node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
     parts = (Container("app"), Container("migrate", role=ContainerRole.INIT))

@@ -1,16 +1,16 @@
 """Bounds of the cluster on drafts: LimitRange, the largest node, the namespace's quota. Pure.
 
 A LimitRange bounds one container and field, one of type Pod the sum (`pod_range`). The node's size bounds the pod: the
-sum over its containers (an init container: alone) must fit into the largest allocatable amount minus that node's
-daemons; an excess is cut in proportion. A DaemonSet's pod has to fit on each of its nodes beside the other daemons
-there: the smallest of them bounds its requests. A quota bounds the namespace: a workload's raise over all replicas uses
-at most the rest of the quota.
+sum over its containers (an init container: alone) must fit into what one node has of CPU and memory beside its daemons;
+an excess is cut in proportion. A DaemonSet's pod has to fit on each of its nodes beside the other daemons there: the
+smallest of them bounds its requests. A quota bounds the namespace: a workload's raise over all replicas uses at most
+the rest of the quota.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
@@ -21,24 +21,27 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import human_amount
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
-from cotenant.recommender.strategies.cotenant.pod_range import in_pod_range
+from cotenant.recommender.strategies.cotenant.pod_range import in_pod_range, pod_request
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
+Room = Mapping[Resource, int]
+"""What one node has of each resource, in the resource's unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The bounds that a cluster sets to requests, by resource in the resource's unit.
 
-    `largest` is the largest allocatable of any node, `rooms` the most that any node has left beside its DaemonSet pods.
-    `rooms_of_daemons` is, for each DaemonSet, the least that any of its nodes has left beside pods of other DaemonSets.
+    `largest` is what nodes have allocatable, `rooms` what is left of it beside DaemonSet pods, both without nodes that
+    have no more of anything than another. `rooms_of_daemons` is, for each DaemonSet, the least that any of its nodes
+    has left beside pods of other DaemonSets.
     """
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]
     quotas: Mapping[str, tuple[Quota, ...]]
-    rooms: Mapping[Resource, int]
-    largest: Mapping[Resource, int]
-    rooms_of_daemons: Mapping[WorkloadRef, Mapping[Resource, int]]
+    rooms: tuple[Room, ...]
+    largest: tuple[Room, ...]
+    rooms_of_daemons: Mapping[WorkloadRef, Room]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,8 @@ def bounds_of(inventory: Inventory) -> Bounds:
     return Bounds(
         {n: tuple(bounds) for n, bounds in ranges.items()},
         {n: tuple(bounds) for n, bounds in quotas.items()},
-        _largest_node_capacities(inventory, daemons),
-        _largest_node_capacities(inventory, {}),
+        _node_rooms(inventory, daemons),
+        _node_rooms(inventory, {}),
         _rooms_of_daemons(inventory, daemons),
     )
 
@@ -83,10 +86,12 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
             drafts = _in_range(drafts, limit_range)
     own = bounds.rooms_of_daemons.get(workload.ref, {})
     rooms = bounds.largest if workload.ref.kind == "DaemonSet" else bounds.rooms
-    for resource, most in rooms.items():
-        rule = "smallest node of the DaemonSet" if resource in own else "largest node"
-        capacity = _NodeCapacity(resource, own.get(resource, most), most, rule)
-        drafts = _on_a_node(drafts, workload, names, capacity)
+    most = {r: most for r in Resource if (most := max((room.get(r, 0) for room in rooms), default=0)) > 0}
+    room = {**_pod_room(drafts, workload, names, rooms, most), **own}
+    for resource, largest in most.items():
+        alone = "largest node" if room[resource] == largest else "largest node for CPU and memory together"
+        rule = "smallest node of the DaemonSet" if resource in own else alone
+        drafts = _on_a_node(drafts, workload, names, _NodeCapacity(resource, room[resource], largest, rule))
     for quota in bounds.quotas.get(namespace, ()):
         drafts = _in_quota(drafts, quota, max(1, workload.replicas))
     return cap_requests_at_limits(drafts)
@@ -102,21 +107,32 @@ def cap_requests_at_limits(drafts: Drafts) -> Drafts:
     return bounded
 
 
-def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
-    """Return the largest allocatable minus `taken` of any node, by resource; without resources that no node has.
+def _node_rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> tuple[Room, ...]:
+    """Return allocatable minus `taken` of the nodes that have more of a resource than each other node."""
+    free = (
+        tuple(node.allocatable.get(r, 0) - taken.get(node.name, {}).get(r, 0) for r in Resource)
+        for node in inventory.nodes
+    )
+    return tuple(dict(zip(Resource, shape, strict=True)) for shape in topmost(free))
 
-    A pod that requests more could not be placed on any node.
+
+def topmost(shapes: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the shapes (CPU, memory) that no other shape tops in both; they are few."""
+    tops: list[tuple[int, ...]] = []
+    for shape in sorted(shapes, reverse=True):
+        if not tops or shape[1] > tops[-1][1]:
+            tops.append(shape)
+    return tops
+
+
+def _pod_room(drafts: Drafts, workload: Workload, names: Mapping[int, str], rooms: Iterable[Room], most: Room) -> Room:
+    """Return what the node has that cuts the pod's requests least, of those that hold the pod as it is, or `most`.
+
+    `most` is the largest of each resource, perhaps of different nodes: a pod of both might fit on none.
     """
-    rooms = {}
-    for resource in Resource:
-        free = [
-            node.allocatable[resource] - taken.get(node.name, {}).get(resource, 0)
-            for node in inventory.nodes
-            if node.allocatable.get(resource, 0) > 0
-        ]
-        if free and max(free) > 0:
-            rooms[resource] = max(free)
-    return rooms
+    now, then = ({r: pod_request(some, workload, names, r) for r in most} for some in ({}, drafts))
+    holding = (room for room in rooms if all(max(now[r], 1) <= room[r] for r in most))
+    return min(holding, key=lambda room: max(then[r] / room[r] for r in most), default=most)
 
 
 def _rooms_of_daemons(

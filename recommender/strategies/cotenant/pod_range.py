@@ -29,6 +29,11 @@ class _RangedPod:
     parts: tuple[tuple[int, Container], ...]
     bound: LimitRange
 
+    @classmethod
+    def of(cls, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> _RangedPod:
+        place = {name: index for index, name in names.items()}
+        return cls(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
+
     @property
     def rule(self) -> str:
         return f"LimitRange of namespace {self.bound.namespace}: pod"
@@ -76,8 +81,7 @@ class _RangedPod:
 
 def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
     """Return a pod's draft values with their sum within a LimitRange bound; `names` maps container indices to names."""
-    place = {name: index for index, name in names.items()}
-    pod = _RangedPod(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
+    pod = _RangedPod.of(workload, names, bound)
     if bound.maximum is not None:
         for field in SIDES:
             drafts = _at_most(pod, drafts, field, bound.maximum)
@@ -89,6 +93,11 @@ def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], b
         least = ceil(pod.total(drafts, Field.LIMIT) / max(bound.max_ratio, 1.0))
         drafts = _at_least(pod, drafts, Field.REQUEST, least)
     return drafts
+
+
+def pod_request(drafts: Drafts, workload: Workload, names: Mapping[int, str], resource: Resource) -> int:
+    """Return what the scheduler counts for a pod under the drafts, in the resource's unit."""
+    return _RangedPod.of(workload, names, LimitRange(workload.ref.namespace, resource)).total(drafts, Field.REQUEST)
 
 
 def _at_most(pod: _RangedPod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
