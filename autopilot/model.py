@@ -272,7 +272,7 @@ class AutopilotService(Protocol):
         """Return files by path with the next changes of workloads that a GitOps tool manages; NoData if none."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
-        """Return the round under draft policy `body` with all windows open; raise UsageError for an invalid draft."""
+        """Decide a round with draft policy `body`, all change windows open; raise UsageError for an invalid draft."""
 
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""

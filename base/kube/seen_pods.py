@@ -88,7 +88,7 @@ class SeenPod:
 
 
 def seen_pod(pod: PodObject) -> SeenPod:
-    """Convert a Pod object of the API."""
+    """Convert a Pod object of the API to the part of it that cotenant keeps."""
     return with_shape(pod, shape_of(pod))
 
 

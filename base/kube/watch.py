@@ -214,7 +214,7 @@ class Mirror(Generic[ValueT]):
         return getattr(self._hidden, "keys", MappingProxyType({}))
 
     def snapshot(self) -> Mapping[Key, ValueT]:
-        """Return all objects by (namespace, name) as a mapping that never changes; cached until an object changes."""
+        """Return all objects but hidden ones by (namespace, name), as a mapping that later changes do not touch."""
         with self._lock:
             if self._copy is None:
                 items = self._state.items.items()

@@ -53,7 +53,7 @@ class Trial:
     images: str = ""
 
     def repeated_by(self, amounts: Iterable[Amount], images: str = "") -> Amount | None:
-        """Return the first of these amounts that repeats the trial, with the same or unknown images; else None."""
+        """Return the first amount that goes as far as one of this harmful or reverted change; None if images differ."""
         if self.images and images and self.images != images:
             return None
         return next((a for a in amounts if any(a.goes_as_far_as(tried) for tried in self.amounts)), None)

@@ -87,7 +87,7 @@ def _body(view: View, search: str) -> Component:
         # What autoscalers do by themselves, and which objects keep them from it.
         does = html.Ul([html.Li(visible(line)) for line in report.autoscaler_notes], className="notes")
         obstacles = tables.obstacle_table(report.obstacles, sized.size)
-        none = html.P("No setting that was read prevents removing a node.", className="panel-note")
+        none = html.P("No autoscaler setting that was read prevents removing a node.", className="panel-note")
         details = [
             _answer(report, sized, sized.size, search),
             _level_steps(report),

@@ -384,7 +384,7 @@ class StoreSource:
         return lanes_of(rows[0]) if rows else None
 
     def lendable_capacity(self) -> LendableCapacity | None:
-        """Return the lendable capacity, computed once per run on request: it reads the paths of all nodes."""
+        """Return what batch pods could get; computed once per run, on request, since all nodes' forecasts are read."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:
             self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._read_table(batch.AHEAD)))

@@ -171,7 +171,7 @@ def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
 
 
 def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
-    """Return the NodeSLO spec of nodes with these entries and this text in their bandwidth annotation."""
+    """Return the NodeSLO spec of nodes to which these ConfigMap entries and this bandwidth annotation apply."""
     spec: dict[str, Any] = {}
     in_force = dict(zip(RULING, entries, strict=True))
     for key in RENDERED:

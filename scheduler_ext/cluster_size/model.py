@@ -198,7 +198,7 @@ class StayingNode:
 class ClusterSize:
     """The result of a search for removable nodes: `leaving` could be removed, in this order, `staying` could not.
 
-    `trials` are orders and score rules under which every pod found a place. `waiting` are pods without a node for which
+    `trials` are orders of pods and score rules with which all pods fit. `waiting` are pods without a node for which
     some trial finds no node in the whole cluster. `unmodelled` has the pods' rules that the search does not know, each
     with the number of pods that it makes immovable. `missing_memory` has the bytes by which a pod's request is below
     the recommended one.

@@ -91,7 +91,7 @@ class Eligibility:
     def of_round(
         cls, load: LowNodeLoadArgs | HighNodeLoadArgs, arguments: RoundArgs, inputs: RebalanceInputs
     ) -> Eligibility:
-        """Return the rules of one plugin's round, with pauses after moves and volumes that keep pods on their node."""
+        """Return a round's rules on which pods may be moved: none soon after a move, none that a volume keeps."""
         rests = arguments.pause_seconds, arguments.resting, arguments.failed
         rules = cls.of(load, arguments.migration, inputs.now_seconds, *rests).rules
         elsewhere = _NodesOfVolumes([load.node for load in inputs.loads])

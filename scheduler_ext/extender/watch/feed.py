@@ -72,7 +72,7 @@ class Feed:
         self._thread = threading.Thread(target=run, name="feed", daemon=True)
 
     def start(self) -> None:
-        """Start following the watcher process."""
+        """Start the thread that receives snapshots from the extender's watcher process."""
         self._thread.start()
 
     def stop(self) -> None:

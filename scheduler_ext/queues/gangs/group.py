@@ -86,7 +86,7 @@ class GangMembers:
 
     @cached_property
     def entrusted(self) -> tuple[QueuePod, ...]:
-        """Members without a node that Kubernetes' scheduler places together by their PodGroup."""
+        """Ungated members without node or Reservation that Kubernetes' scheduler places together by their PodGroup."""
         if self.native is None or not self.native.min_count:
             return ()
         free = (pod for pod in self.pods if not pod.node and not pod.waits_for_gang and pod.scheduling_group)
