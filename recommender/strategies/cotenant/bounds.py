@@ -17,15 +17,13 @@ from math import ceil, floor
 from cotenant.base.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
-from cotenant.base.resource import Resource
+from cotenant.base.resource import Amounts, Resource
 from cotenant.base.table import human_amount
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
 from cotenant.recommender.strategies.cotenant.pod_range import in_pod_range, pod_request
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
-Room = Mapping[Resource, int]
-"""What one node has of each resource, in the resource's unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +37,9 @@ class Bounds:
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]
     quotas: Mapping[str, tuple[Quota, ...]]
-    rooms: tuple[Room, ...]
-    largest: tuple[Room, ...]
-    rooms_of_daemons: Mapping[WorkloadRef, Room]
+    rooms: tuple[Amounts, ...]
+    largest: tuple[Amounts, ...]
+    rooms_of_daemons: Mapping[WorkloadRef, Amounts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +84,12 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
             drafts = _in_range(drafts, limit_range)
     own = bounds.rooms_of_daemons.get(workload.ref, {})
     rooms = bounds.largest if workload.ref.kind == "DaemonSet" else bounds.rooms
-    most = {r: most for r in Resource if (most := max((room.get(r, 0) for room in rooms), default=0)) > 0}
-    room = {**_pod_room(drafts, workload, names, rooms, most), **own}
+    most = {r: most for r in Resource if (most := max((node.get(r, 0) for node in rooms), default=0)) > 0}
+    node = {**_pod_node(drafts, workload, names, rooms, most), **own}
     for resource, largest in most.items():
-        alone = "largest node" if room[resource] == largest else "largest node for CPU and memory together"
+        alone = "largest node" if node[resource] == largest else "largest node for CPU and memory together"
         rule = "smallest node of the DaemonSet" if resource in own else alone
-        drafts = _on_a_node(drafts, workload, names, _NodeCapacity(resource, room[resource], largest, rule))
+        drafts = _on_a_node(drafts, workload, names, _NodeCapacity(resource, node[resource], largest, rule))
     for quota in bounds.quotas.get(namespace, ()):
         drafts = _in_quota(drafts, quota, max(1, workload.replicas))
     return cap_requests_at_limits(drafts)
@@ -107,7 +105,7 @@ def cap_requests_at_limits(drafts: Drafts) -> Drafts:
     return bounded
 
 
-def _node_rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> tuple[Room, ...]:
+def _node_rooms(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> tuple[Amounts, ...]:
     """Return allocatable minus `taken` of the nodes that have more of a resource than each other node."""
     free = (
         tuple(node.allocatable.get(r, 0) - taken.get(node.name, {}).get(r, 0) for r in Resource)
@@ -125,14 +123,16 @@ def topmost(shapes: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return tops
 
 
-def _pod_room(drafts: Drafts, workload: Workload, names: Mapping[int, str], rooms: Iterable[Room], most: Room) -> Room:
+def _pod_node(
+    drafts: Drafts, workload: Workload, names: Mapping[int, str], rooms: Iterable[Amounts], most: Amounts
+) -> Amounts:
     """Return what the node has that cuts the pod's requests least, of those that hold the pod as it is, or `most`.
 
     `most` is the largest of each resource, perhaps of different nodes: a pod of both might fit on none.
     """
     now, then = ({r: pod_request(some, workload, names, r) for r in most} for some in ({}, drafts))
-    holding = (room for room in rooms if all(max(now[r], 1) <= room[r] for r in most))
-    return min(holding, key=lambda room: max(then[r] / room[r] for r in most), default=most)
+    holding = (node for node in rooms if all(max(now[r], 1) <= node[r] for r in most))
+    return min(holding, key=lambda node: max(then[r] / node[r] for r in most), default=most)
 
 
 def _rooms_of_daemons(
