@@ -26,7 +26,7 @@ from cotenant.forecasting.members import MEMBERS
 GROUP: Final = "cotenant.forecasters"
 MODEL_FIX: Final = (
     "Give a list of objects with a text `name` and a method `quantiles`, such as models=[MyModel()]. "
-    f"{', '.join(member.name for member in MEMBERS)} and the plug-ins in forecasting.plugins take part anyway."
+    f"{', '.join(member.name for member in MEMBERS)} and the plug-ins in forecasting.plugins are compared anyway."
 )
 
 

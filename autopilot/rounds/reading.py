@@ -75,7 +75,7 @@ class PolicyReading:
 
     @property
     def does(self) -> AutopilotMode:
-        """The mode of the policy that is in effect now."""
+        """The policy's mode at present; off if no decision is made under it."""
         return self.under.mode if self.under else AutopilotMode.OFF
 
 

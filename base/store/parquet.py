@@ -96,9 +96,9 @@ def write(
 def decode(
     content: bytes, columns: Sequence[str] | None = None, where: Mapping[str, str] | None = None
 ) -> tuple[pa.Table, dict[str, str]]:
-    """Return the table and its stamp; all columns or those of `columns` that exist, all rows or those equal to `where`.
+    """Return the table and its stamp (metadata), all of it or the columns of `columns` and the rows equal to `where`.
 
-    Raise NewerVersionError for a later version, one of UNREADABLE if the bytes are not such a file.
+    Raise NewerVersionError for a later version's file, one of UNREADABLE if the bytes are no file of a table.
     """
     file = open_parquet(pa.BufferReader(content))
     stamp = stamp_of(file)

@@ -64,7 +64,7 @@ def template_heap_bytes(container: Json) -> int:
 
 
 def is_set(container: Json, heap: HeapProposal) -> bool:
-    """Return whether the template sets the container's maximum heap in a form that can be changed."""
+    """Return whether the template sets the container's maximum heap, by a flag that can be changed."""
     try:
         flag_texts(container, heap)
     except UsageError:

@@ -109,7 +109,7 @@ FIELDS: Final = (
     PolicyField(("spec", "restartsPerWeek"), "Most restarts of a pod in a week", FieldKind.NUMBER),
     PolicyField(("spec", "canaryShare"), "Share of the pods changed first, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "soakMinutes"), "Minutes until a change is verified", FieldKind.NUMBER),
-    PolicyField(("spec", "minimumConfidence"), "Minimum confidence, 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "minimumConfidence"), "Lowest confidence of an automatic change, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "throttledShare"), "Throttled share of time that raises CPU, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "startUpFactor"), "CPU of a starting pod, multiple of its request", FieldKind.NUMBER),
     PolicyField(("spec", "replicaFloorFactor"), "Replicas before a peak, multiple of minReplicas", FieldKind.NUMBER),

@@ -50,7 +50,12 @@ REPLAY = Schema(
     (
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
         Column("time", "Time", Kind.TIME, "Time of the observation."),
-        Column("mode", "Mode", Kind.TEXT, "act, hold (stale inputs: no rise, no eviction) or release (restore all)."),
+        Column(
+            "mode",
+            "Mode",
+            Kind.TEXT,
+            "act (write), hold (stale inputs: raise no limit, evict no pod) or release (restore all).",
+        ),
         Column("action", "Action", Kind.TEXT, "want, give back (restore) or evict; differs: not as in the recording."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "Setting of the action."),

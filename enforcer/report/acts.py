@@ -128,7 +128,7 @@ def seconds_of(moment: str) -> float:
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
 def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
-    """Return the node's CPU usage, best effort's target, and best effort's limit after this tick."""
+    """Return the CPU that pods use, and what best effort should get (target) and may use now (limit), millicores."""
     use = demand(observation)
     capacity = float(observation.node.cpu_millicores)
     target = decided.best_effort_target_millicores
