@@ -1,7 +1,7 @@
 """EDGE: send a feature's writes under the Lease: test each kind of right with few writes first, send no write twice.
 
 A write that the mirror does not show yet would be decided again; it is held back until the object's change arrives, or
-for `SEEN_SECONDS`. An object that the server refused is not written for a time that grows with each refusal.
+for `SEEN_SECONDS`. An object that the server refused, or at which it failed, is not written for a growing time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from cotenant.base.controllers.contract import FIELD_MANAGER
 from cotenant.base.errors import (
     ClusterAbsent,
     ClusterDenied,
+    ClusterError,
     ClusterForbidden,
     ClusterInvalid,
     ClusterNamespaceGone,
@@ -34,6 +35,8 @@ FIRST_MOMENTARY_SECONDS: Final = 1.0
 """The same after a refusal that may be temporary: of a patch whose `test` failed because somebody wrote in between, or
 by a policy or webhook that does not know the object yet. A hand-over has 15 s."""
 LONGEST_REFUSAL_SECONDS: Final = 3600.0
+LONGEST_FAULT_SECONDS: Final = 60.0
+"""The longest such time after an error of the server (5xx), which may be that of a webhook and may end at any time."""
 WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
 """Errors that the other intents of the kind would meet as well, unless only this object is gone."""
 PROBES: Final = 2
@@ -191,15 +194,18 @@ class Sender:
                 self._forbidden.pop(place, None)
             elif isinstance(outcome.error, ClusterForbidden):
                 self._forbidden[place] = now
-            elif isinstance(outcome.error, LASTING):
-                before = self._refused.get(place)
-                times = before.times + 1 if before else 0
-                intent = outcome.intent
-                tested = isinstance(intent, Patch) and any(change["op"] == "test" for change in intent.operations)
-                momentary = tested or isinstance(outcome.error, ClusterDenied)
+            elif isinstance(error := outcome.error, ClusterError) and (
+                isinstance(error, LASTING) or (error.status or 0) >= 500
+            ):
+                fault = not isinstance(error, LASTING)
+                times = self._refused[place].times + 1 if place in self._refused else 0
+                operations = outcome.intent.operations if isinstance(outcome.intent, Patch) else ()
+                tested = any(change["op"] == "test" for change in operations)
+                momentary = fault or tested or isinstance(error, ClusterDenied)
                 first = FIRST_MOMENTARY_SECONDS if momentary else FIRST_REFUSAL_SECONDS
-                wait = min(first * 2.0 ** min(times, 20), LONGEST_REFUSAL_SECONDS)
-                self._refused[place] = _Refusal(now + wait, times, outcome.error)
+                longest = LONGEST_FAULT_SECONDS if fault else LONGEST_REFUSAL_SECONDS
+                until = now + min(first * 2.0 ** min(times, 20), longest)
+                self._refused[place] = _Refusal(until, times, error)
         return outcomes
 
 

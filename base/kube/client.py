@@ -387,7 +387,11 @@ class KubeClient:
                 return answer
             # Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s
             retry_after = _retry_after_seconds(answer)
-            self._pause.extend(min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS))
+            wait = min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS)
+            if answer.status in _BUSY:
+                self._pause.extend(wait)
+            else:  # one object's webhook may be the cause: nobody else waits for it
+                time.sleep(wait)
         raise AssertionError("the last attempt of a request returns or raises")
 
 

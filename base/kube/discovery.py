@@ -116,10 +116,9 @@ class Service(msgspec.Struct):
     spec: _ServiceSpec = msgspec.field(default_factory=_ServiceSpec)
 
 
-def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[PrometheusService, ...]:
-    """Return the probable Prometheus servers of one or all namespaces, best first; raise ClusterForbidden if denied."""
-    path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
-    return candidates(client.list(path, Service))
+def find_prometheus(client: KubeClient) -> tuple[PrometheusService, ...]:
+    """Return the probable Prometheus servers of all namespaces, best first; raise ClusterForbidden if denied."""
+    return candidates(client.list(SERVICES, Service))
 
 
 def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:

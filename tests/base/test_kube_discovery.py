@@ -49,10 +49,10 @@ def test_services_are_found_in_the_order_of_preference(api: Any, kubeconfig: Any
 
 def test_a_found_service_answers_through_the_api_servers_proxy(api: Any, kubeconfig: Any) -> None:
     """The path that discovery gives is one that get() can ask."""
-    api.objects["/api/v1/namespaces/mon/services"] = [service("prom", {"app": "prometheus"}, WEB)]
+    api.objects["/api/v1/services"] = [service("prom", {"app": "prometheus"}, WEB)]
     api.objects["/api/v1/namespaces/mon/services/prom:9090/proxy/api/v1/status/buildinfo"] = {"status": "success"}
     client = connect(KubeSettings(kubeconfig=kubeconfig(api.url)))
-    (candidate,) = find_prometheus(client, "mon")
+    (candidate,) = find_prometheus(client)
     assert client.get(f"{candidate.proxy_path}/api/v1/status/buildinfo") == {"status": "success"}
 
 

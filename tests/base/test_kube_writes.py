@@ -201,6 +201,24 @@ def test_workers_share_the_pause_that_a_busy_server_asks_for(
     assert len(answered) == 9
 
 
+def test_an_object_at_which_the_server_fails_keeps_no_other_request_waiting(
+    through: KubeClient, fault_proxy: FaultProxy, namespace: str
+) -> None:
+    """As where a namespace's webhook does not answer: the API server says 500, for this object alone."""
+    fault_proxy.fault = faults.always(faults.BROKEN, lambda request: "/configmaps/bad" in request.path)
+    outcomes: list[Any] = []
+    bad = [config_map(address(namespace, "bad"), {"a": "1"})]
+    thread = threading.Thread(target=lambda: outcomes.extend(send_all(through, bad, MANAGER)))
+    thread.start()
+    # Tries after 0.5 + 1 + 2 + 4 s: for seven seconds it is all pauses.
+    wait_for("the third try", lambda: sum("/configmaps/bad" in r.path for r in fault_proxy.requests) >= 3)
+    start = time.monotonic()
+    Writer(through.sibling(), MANAGER).send(config_map(address(namespace, "good"), {"a": "1"}))
+    assert time.monotonic() - start < 1.0  # the pause after the third try is of two seconds
+    thread.join()
+    assert [o.error.status for o in outcomes] == [500]
+
+
 def test_an_apply_survives_errors_and_lost_answers(
     control_plane: ControlPlane, through: KubeClient, fault_proxy: FaultProxy, namespace: str
 ) -> None:

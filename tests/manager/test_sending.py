@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cotenant.base.controllers.feature import ControllerCondition, condition_of_error
@@ -32,6 +33,7 @@ from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.revoke import eviction
+from tests.cluster import faults
 from tests.cluster.accounts import await_right, certified
 from tests.cluster.admission_rules import refusing
 from tests.cluster.faults import FaultProxy
@@ -145,6 +147,28 @@ def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(cluster: 
     assert sender.due([bad]) == []
     watch.seconds += FIRST_REFUSAL_SECONDS
     assert sender.due([bad]) == [bad]
+
+
+def test_an_object_at_which_the_server_fails_is_tried_ever_less_often_but_once_a_minute(
+    cluster: Scene, watch: Watch, tmp_path: Path
+) -> None:
+    with FaultProxy(cluster.plane, tmp_path, cluster.plane.admin_kubeconfig) as proxy:
+        proxy.fault = faults.always(faults.BROKEN, lambda request: "/configmaps/bad" in request.path)
+        client = cluster.plane.client(proxy.kubeconfig)
+        client = client.sibling(msgspec.structs.replace(client.settings, retries=0))
+        sender = Sender(client, AlwaysLeads(), watch, mirrored=False)
+        intents = [config_map(cluster.namespace, name, a="1") for name in ("bad", "good")]
+        waits = []
+        for _ in range(8):
+            outcomes = sender.send(sender.due(intents))
+            assert [(o.intent.address.name, o.ok) for o in outcomes] == [("bad", False), ("good", True)]
+            assert sender.due(intents) == intents[1:]
+            assert sender.refusal(intents) is outcomes[0].error
+            began = watch.seconds
+            while len(sender.due(intents)) < 2:
+                watch.seconds += 1.0
+            waits.append(watch.seconds - began)
+        assert waits == [1, 2, 4, 8, 16, 32, 60, 60]  # doubled from FIRST_MOMENTARY_SECONDS up to LONGEST_FAULT_SECONDS
 
 
 def test_a_patch_that_came_after_another_write_is_due_again_at_once(cluster: Scene, watch: Watch) -> None:
