@@ -192,6 +192,11 @@ class NodeTable:
                 and any(predates_departure_watch(p, outlook, self.watched_since) for p in self._on[name].values())
             }
             self._changed |= doubtful
+            # names of nodes that came and went are not kept
+            self.departures = {name: self.departures[name] for name in self.departures.keys() & self.nodes.keys()}
+            for by_node in (self._on, self.claimed):
+                for name in [name for name, entries in by_node.items() if not entries]:
+                    del by_node[name]
         touched = self._changed | self._hardware | {name for _, name in self._documents}
         still_out = {name: why for name, why in before.items() if name not in touched}
 

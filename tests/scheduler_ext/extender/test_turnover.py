@@ -94,6 +94,21 @@ def test_a_new_forecast_forgets_who_left_before_its_history_ended() -> None:
     assert cluster.table.departures == {}
 
 
+def test_nodes_that_come_and_go_leave_nothing_behind() -> None:
+    """A watcher lives for months, beside an autoscaler that gives each machine a new name."""
+    cluster = forecast_cluster()
+    for number in range(3):
+        node = f"spot-{number}"
+        cluster.node(node).metric(node)
+        arrive(cluster, "web", node=node, uid=node).show()
+        # As the API server tells it: the Node first, its pods when they are collected.
+        cluster.table.put_node(node, None)
+        cluster.table.put_metric(node, None)
+        cluster.remove_pod("web").show()
+    view = cluster.show(NOW + SLOT_SECONDS)
+    assert (view.snapshot.names, view.shares, cluster.table.departures) == (("n1",), {}, {})
+
+
 @pytest.mark.parametrize(("used", "expected"), [("4", 0), ("4300m", 300), ("9", 1700)])
 def test_what_came_before_anybody_watched_counts_by_what_the_node_uses_more_than_forecast(
     used: str, expected: int
