@@ -171,6 +171,7 @@ class Agent:
                     wants_kept = tuple(w for w in last.decided.wants if within and f"{w.path}/".startswith(within))
                     done = parts.knob_writer.apply([StrategyPlan(wants_kept)], last.observation)
                     parts.reporter.done(done, last.observation, parts.clock.now_seconds())
+                    self._restore_surfaces()
                 self._log.info("handed over", values=len(parts.knob_writer.overridden_knobs))
             else:
                 self.restore()
@@ -187,7 +188,10 @@ class Agent:
         parts, observation = self.parts, self._last.observation if self._last else None
         done = parts.knob_writer.restore()
         parts.reporter.done(done, observation, parts.clock.now_seconds())
-        for controller in parts.surfaces if not parts.settings.dry_run else ():
+        self._restore_surfaces()
+
+    def _restore_surfaces(self) -> None:
+        for controller in self.parts.surfaces if not self.parts.settings.dry_run else ():
             for wrong in controller.restore():
                 self._log.warning("not given back", error=wrong)
 

@@ -212,8 +212,8 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
             ),
             recorder=TickRecorder(Path(own.record_file), RECORD_CAP_BYTES) if own.record_file else None,
             surfaces=(
-                ResctrlKeeper(folder, tasks_in(hierarchy)),
-                SysctlKeeper(folder, Path(own.sysctl_root), Path(own.sysfs_root)),
+                ResctrlKeeper(folder, boot_id, tasks_in(hierarchy)),
+                SysctlKeeper(folder, boot_id, Path(own.sysctl_root), Path(own.sysfs_root)),
                 TrafficKeeper(),
             ),
         )

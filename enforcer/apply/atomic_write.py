@@ -1,8 +1,10 @@
 """EDGE: the files that record what the agent changed outside cgroups.
 
-A file of version 1 has no field `version`; a later one is a JSON object with it. If an agent of a newer version wrote
-the file, it is left as it is, and nothing that it records is changed, because saving the change would lose the newer
-record. A damaged file is renamed.
+    {"boot": "...", "records": ..., "version": 1}
+
+A file of another boot is ignored, because the kernel's settings and groups end with it: what has these names now is of
+somebody else. If an agent of a newer version wrote the file, it is left as it is, and nothing that it records is
+changed, because saving the change would lose the newer record. A damaged file is renamed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.process.files import replace_atomically
 
 UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.DecodeError)
 """Errors that reading one of these files as JSON may raise, also if its content is nested too deeply."""
@@ -40,12 +43,19 @@ class SurfaceNote(Generic[NoteT]):
     newer: str = ""
 
 
-class _NoteHead(msgspec.Struct):
+class _NoteFile(msgspec.Struct):
+    boot: str = ""
+    records: msgspec.Raw = msgspec.Raw(b"null")
     version: int = VERSION
 
 
-def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> SurfaceNote[NoteT]:
-    """Return the records of the file, or `empty` if it is missing, unreadable, damaged, or of a newer agent."""
+def save_note(path: Path, boot_id: str, records: object) -> None:
+    """Replace the file's records, which must be on disk before what they record is changed; raise OSError."""
+    replace_atomically(path, msgspec.json.encode(_NoteFile(boot_id, msgspec.Raw(msgspec.json.encode(records)))))
+
+
+def read_note(path: Path, boot_id: str, decode: Callable[[bytes], NoteT], empty: NoteT) -> SurfaceNote[NoteT]:
+    """Return this boot's records, or `empty` if the file is missing, unreadable, damaged, or of a newer agent."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -53,16 +63,13 @@ def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> Sur
     except OSError as refused:
         return SurfaceNote(empty, newer=f"{path} cannot be read ({refused.strerror}): nothing is set or restored")
     try:
-        version = msgspec.json.decode(text, type=_NoteHead).version
-    except UNUSABLE:
-        version = VERSION
-    if version > VERSION:
-        return SurfaceNote(
-            empty,
-            newer=f"{path} was written by a newer agent (version {version}, this agent knows {VERSION}): nothing is "
-            f"set or restored; run the newer agent again, or remove the file to discard its records",
-        )
-    try:
-        return SurfaceNote(decode(text))
+        file = msgspec.json.decode(text, type=_NoteFile)
+        if file.version <= VERSION:
+            return SurfaceNote(decode(bytes(file.records)) if file.boot == boot_id else empty)
     except UNUSABLE as bad:
         return SurfaceNote(empty, damaged=set_aside(path, bad))
+    return SurfaceNote(
+        empty,
+        newer=f"{path} was written by a newer agent (version {file.version}, this agent knows {VERSION}): nothing is "
+        f"set or restored; run the newer agent again, or remove the file to discard its records",
+    )

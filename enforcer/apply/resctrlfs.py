@@ -20,8 +20,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.process.files import replace_atomically
-from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note
+from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, save_note
 from cotenant.enforcer.contract import ResctrlGroup, ResctrlReading, Surface, SurfaceWant, values_of
 from cotenant.enforcer.knob_table import Version
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
@@ -77,11 +76,16 @@ class ResctrlKeeper:
     surface: Final = Surface.RESCTRL
 
     def __init__(
-        self, folder: Path, tasks: Tasks, root: Path = Path("/sys/fs/resctrl"), files: KernelFiles | None = None
+        self,
+        folder: Path,
+        boot_id: str,
+        tasks: Tasks,
+        root: Path = Path("/sys/fs/resctrl"),
+        files: KernelFiles | None = None,
     ) -> None:
-        self._note, self._tasks, self._root = folder / FILE, tasks, root
+        self._note, self._boot_id, self._tasks, self._root = folder / FILE, boot_id, tasks, root
         self._files = files or KernelFiles()
-        note: SurfaceNote[frozenset[str]] = read_note(self._note, _group_names, frozenset())
+        note: SurfaceNote[frozenset[str]] = read_note(self._note, boot_id, _group_names, frozenset())
         self._ours, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
@@ -158,7 +162,7 @@ class ResctrlKeeper:
         return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
 
     def _save(self, ours: frozenset[str]) -> None:
-        replace_atomically(self._note, msgspec.json.encode(sorted(ours)))
+        save_note(self._note, self._boot_id, sorted(ours))
         self._ours = ours
 
 

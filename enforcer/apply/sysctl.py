@@ -22,8 +22,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.process.files import replace_atomically
-from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note
+from cotenant.enforcer.apply.atomic_write import SurfaceNote, read_note, save_note
 from cotenant.enforcer.contract import Surface, SurfaceWant
 
 FILE: Final = "sysctl-originals.json"
@@ -114,9 +113,9 @@ class SysctlKeeper:
 
     surface: Final = Surface.SYSCTL
 
-    def __init__(self, folder: Path, root: Path = Path("/proc/sys"), sysfs: Path = Path("/sys")) -> None:
-        self._note, self._files = folder / FILE, SwitchFiles(root, sysfs)
-        note: SurfaceNote[dict[str, OriginalSetting]] = read_note(self._note, _records, {})
+    def __init__(self, folder: Path, boot_id: str, root: Path = Path("/proc/sys"), sysfs: Path = Path("/sys")) -> None:
+        self._note, self._boot_id, self._files = folder / FILE, boot_id, SwitchFiles(root, sysfs)
+        note: SurfaceNote[dict[str, OriginalSetting]] = read_note(self._note, boot_id, _records, {})
         self._kept, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
@@ -159,7 +158,7 @@ class SysctlKeeper:
             yield f"{key}: {refused.strerror}"
 
     def _save(self, records: dict[str, OriginalSetting]) -> None:
-        replace_atomically(self._note, msgspec.json.encode(records))
+        save_note(self._note, self._boot_id, records)
         self._kept = records
 
 

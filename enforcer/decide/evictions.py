@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Address, Create, eviction_of
-from cotenant.base.text import counted
 from cotenant.enforcer.contract import Evict, PodSpec
 
 AGAIN_SECONDS: Final = 30.0
@@ -60,10 +59,9 @@ class RefusedPod:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The evictions to request now, why the other evictions are not requested (by pod uid), and the new budget."""
+    """The evictions to request now, and the new budget."""
 
     now: tuple[Evict, ...]
-    refused: Mapping[str, str]
     asked: EvictionBudget
 
 
@@ -77,18 +75,13 @@ def admit_evictions(
         tokens = 0.0
     asked_at = {uid: at for uid, at in admission.by_uid.items() if at_seconds - at < AGAIN_SECONDS}
     chosen: list[Evict] = []
-    refused: dict[str, str] = {}
     for eviction in evictions:
-        why = unfit(eviction, pods.get(eviction.uid)) or ("requested already" if eviction.uid in asked_at else "")
-        if not why and tokens < 1:
-            why = f"more than {counted(rate.per_minute, 'eviction')} a minute"
-        if why:
-            refused[eviction.uid] = why
+        if tokens < 1 or eviction.uid in asked_at or unfit(eviction, pods.get(eviction.uid)):
             continue
         tokens -= 1
         asked_at[eviction.uid] = at_seconds
         chosen.append(eviction)
-    return Admitted(tuple(chosen), refused, replace(admission, tokens=tokens, at_seconds=at_seconds, by_uid=asked_at))
+    return Admitted(tuple(chosen), replace(admission, tokens=tokens, at_seconds=at_seconds, by_uid=asked_at))
 
 
 def after_refusal(

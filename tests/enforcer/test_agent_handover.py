@@ -104,6 +104,26 @@ def test_the_next_agent_stands_by_and_takes_over_and_no_limit_is_lifted(
     assert node.values(KNOBS) == before
 
 
+def test_kernel_settings_outlive_no_agent_whose_follower_has_another_state_folder(
+    node: Kubepods, batch: Pod, tmp_path: Path
+) -> None:
+    """The follower cannot know which value stood there first, so the leaving agent gives it back."""
+    reserve = tmp_path / "sys/vm/min_free_kbytes"
+    reserve.parent.mkdir(parents=True)
+    reserve.write_text("67584")
+    settings = {**HANDS_OVER, "enforcer.kernel_reserves": True, "enforcer.sysctl_root": tmp_path / "sys"}
+    with contextlib.ExitStack() as stack:
+        leaving = stack.enter_context(Running(node, tmp_path / "a", settings=settings))
+        wait_for("the reserve", lambda: reserve.read_text() != "67584")
+        coming = stack.enter_context(Running(node, tmp_path / "b", settings=settings))
+        wait_for("a word of it", lambda: "standing by" in coming.log())
+        assert leaving.end() == 0
+        coming.ticked(3)
+        assert reserve.read_text() != "67584"
+        assert coming.end(signal.SIGINT) == 0
+    assert reserve.read_text() == "67584"
+
+
 def test_when_nobody_comes_it_works_on_for_a_while_and_gives_everything_back(
     node: Kubepods, batch: Pod, tmp_path: Path
 ) -> None:

@@ -74,8 +74,10 @@ def want(name: str, *lines: str, cgroups: tuple[str, ...] = ()) -> SurfaceWant:
     return SurfaceWant(Surface.RESCTRL, name, text_of(ResctrlGroup(lines, cgroups)), "resctrl", "because")
 
 
-def keeper(folder: Path, kernel: Kernel, tasks: dict[str, list[int]] | None = None) -> ResctrlKeeper:
-    return ResctrlKeeper(folder, lambda path: (tasks or {}).get(path, []), ROOT, kernel)
+def keeper(
+    folder: Path, kernel: Kernel, tasks: dict[str, list[int]] | None = None, boot_id: str = "boot-1"
+) -> ResctrlKeeper:
+    return ResctrlKeeper(folder, boot_id, lambda path: (tasks or {}).get(path, []), ROOT, kernel)
 
 
 def test_a_group_is_made_shaped_filled_and_then_left_alone(tmp_path: Path) -> None:
@@ -108,6 +110,16 @@ def test_a_group_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     assert keeps.apply([want("BE", "L3:0=f")]) == ["resctrl group BE belongs to another program: not changed"]
     assert keeps.restore() == []
     assert kernel.groups["BE"] == {"L3": 0x7FF, "MB": 100}
+
+
+def test_a_group_that_another_program_made_after_a_reboot_is_not_touched(tmp_path: Path) -> None:
+    keeper(tmp_path, Kernel()).apply([want("BE", "L3:0=f")])
+    rebooted = Kernel()  # groups do not outlive the kernel; Koordinator's agent calls its own group BE too
+    rebooted.make(ROOT / "BE")
+    keeps = keeper(tmp_path, rebooted, boot_id="boot-2")
+    assert keeps.apply([want("BE", "L3:0=f")]) == ["resctrl group BE belongs to another program: not changed"]
+    assert keeps.apply([]) == [] and keeps.restore() == []
+    assert rebooted.groups["BE"] == {"L3": 0x7FF, "MB": 100}
 
 
 def test_the_kernels_refusals_are_told_in_its_words(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from cotenant.enforcer.apply.sysctl import SwitchFiles, SysctlKeeper
 from cotenant.enforcer.contract import Surface, SurfaceWant
 
+BOOT = "boot-1"
 KEY = "vm/min_free_kbytes"
 IDENTITY = "kernel/sched_group_identity_enabled"
 REAPER = "sysfs/kernel/mm/memcg_reaper/reap_background"
@@ -27,7 +28,7 @@ def want(value: str, key: str = KEY) -> list[SurfaceWant]:
 
 
 def test_it_writes_once_and_gives_back(root: Path, tmp_path: Path) -> None:
-    keeper = SysctlKeeper(tmp_path, root)
+    keeper = SysctlKeeper(tmp_path, BOOT, root)
     assert keeper.apply(want("80000")) == []
     assert (root / KEY).read_text() == "80000"
     assert keeper.apply(want("90000")) == []
@@ -36,21 +37,33 @@ def test_it_writes_once_and_gives_back(root: Path, tmp_path: Path) -> None:
 
 
 def test_a_killed_agents_successor_gives_back(root: Path, tmp_path: Path) -> None:
-    SysctlKeeper(tmp_path, root).apply(want("80000"))
-    assert SysctlKeeper(tmp_path, root).apply([]) == []
+    SysctlKeeper(tmp_path, BOOT, root).apply(want("80000"))
+    assert SysctlKeeper(tmp_path, BOOT, root).apply([]) == []
     assert (root / KEY).read_text() == "67584"
 
 
+def test_what_stood_there_before_a_reboot_is_not_given_back_and_does_not_keep_the_agent_from_setting(
+    root: Path, tmp_path: Path
+) -> None:
+    SysctlKeeper(tmp_path, BOOT, root).apply(want("80000"))
+    (root / KEY).write_text("45056\n")  # as the kernel chose after the machine got less memory
+    keeper = SysctlKeeper(tmp_path, "boot-2", root)
+    assert keeper.apply(want("50000")) == []
+    assert (root / KEY).read_text() == "50000"
+    assert keeper.restore() == []
+    assert (root / KEY).read_text() == "45056"
+
+
 def test_killed_between_note_and_write_it_goes_on(root: Path, tmp_path: Path) -> None:
-    SysctlKeeper(tmp_path, root).apply(want("80000"))
+    SysctlKeeper(tmp_path, BOOT, root).apply(want("80000"))
     (root / KEY).write_text("67584\n")  # as if the write had not come
-    keeper = SysctlKeeper(tmp_path, root)
+    keeper = SysctlKeeper(tmp_path, BOOT, root)
     assert keeper.apply(want("80000")) == []
     assert (root / KEY).read_text() == "80000"
 
 
 def test_what_somebody_else_sets_is_told_and_stays(root: Path, tmp_path: Path) -> None:
-    keeper = SysctlKeeper(tmp_path, root)
+    keeper = SysctlKeeper(tmp_path, BOOT, root)
     keeper.apply(want("80000"))
     (root / KEY).write_text("70000\n")
     for _ in range(2):
@@ -81,11 +94,11 @@ def test_vendor_switches_are_found_written_and_given_back(vendor: SwitchFiles, t
         "sched_features/GENTLE_FAIR_SLEEPERS": "GENTLE_FAIR_SLEEPERS",
         EXPEL: "NO_ID_ABSOLUTE_EXPEL",
     }
-    keeper = SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs)
+    keeper = SysctlKeeper(tmp_path, BOOT, vendor.proc_sys, vendor.sysfs)
     wants = [*want("1", IDENTITY), *want("1", REAPER), *want("ID_ABSOLUTE_EXPEL", EXPEL)]
     assert keeper.apply(wants) == []
     assert [vendor.read(w.key) for w in wants] == ["1", "1", "ID_ABSOLUTE_EXPEL"]
-    assert SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).restore() == []
+    assert SysctlKeeper(tmp_path, BOOT, vendor.proc_sys, vendor.sysfs).restore() == []
     assert [vendor.read(w.key) for w in wants] == ["0", "0", "NO_ID_ABSOLUTE_EXPEL"]
 
 
@@ -97,7 +110,7 @@ def test_of_features_only_their_own_words_are_written(
     vendor: SwitchFiles, tmp_path: Path, key: str, value: str
 ) -> None:
     before = vendor.present()
-    [wrong] = SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).apply(want(value, key))
+    [wrong] = SysctlKeeper(tmp_path, BOOT, vendor.proc_sys, vendor.sysfs).apply(want(value, key))
     assert "may not be set by the agent" in wrong
     assert vendor.present() == before
 
@@ -110,27 +123,27 @@ def test_a_kernel_without_switches_has_none(tmp_path: Path) -> None:
     ("key", "value"), [("kernel/panic", "1"), ("../etc/passwd", "1"), (KEY, "1 2"), (KEY, "-1"), (KEY, ""), (KEY, "٣")]
 )
 def test_nothing_else_is_ever_written(root: Path, tmp_path: Path, key: str, value: str) -> None:
-    assert len(SysctlKeeper(tmp_path, root).apply(want(value, key))) == 1
+    assert len(SysctlKeeper(tmp_path, BOOT, root).apply(want(value, key))) == 1
     assert (root / KEY).read_text() == "67584\n"
 
 
 def test_without_permission_it_says_so(tmp_path: Path) -> None:
-    assert SysctlKeeper(tmp_path, tmp_path / "absent").apply(want("1")) == [f"{KEY}: No such file or directory"]
+    assert SysctlKeeper(tmp_path, BOOT, tmp_path / "absent").apply(want("1")) == [f"{KEY}: No such file or directory"]
 
 
 @pytest.mark.parametrize("text", ["{", '["BE"', "[" * 200_000], ids=["cut", "list", "nested"])
 def test_a_damaged_note_is_no_note(root: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "sysctl-originals.json").write_text(text)
-    assert SysctlKeeper(tmp_path, root).restore() == []
+    assert SysctlKeeper(tmp_path, BOOT, root).restore() == []
 
 
 def test_a_second_value_that_did_not_reach_the_kernel_leaves_the_first_ours_to_give_back(
     root: Path, tmp_path: Path
 ) -> None:
-    keeper = SysctlKeeper(tmp_path, root)
+    keeper = SysctlKeeper(tmp_path, BOOT, root)
     keeper.apply(want("80000"))
     keeper.apply(want("90000"))
     (root / KEY).write_text("80000\n")  # killed between the note of the second and its write
-    successor = SysctlKeeper(tmp_path, root)
+    successor = SysctlKeeper(tmp_path, BOOT, root)
     assert successor.restore() == []
     assert (root / KEY).read_text() == "67584"
