@@ -29,6 +29,7 @@ from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWee
 from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.week import hours, narrow_to_cluster, objective_week
 from cotenant.changes.soak.verification import queries_of
+from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import latest
 from cotenant.profiler.prometheus.promql import quote
@@ -52,11 +53,12 @@ def find_guards(
     """Return the metrics that verify a workload's changes or could; raise NoData if the workload does not exist.
 
     `labels` are those of every series of this cluster. A query too large for the source is listed as a gap. Raise
-    SourceError if the source fails otherwise.
+    SourceUnfit if the namespace's series are of several clusters, another SourceError if the source fails otherwise.
     """
     live = cluster.get(address_of(workload).path)
     if live is None:
         raise NoData(f"{workload} is not in the cluster", fix="Name it as NAMESPACE/KIND/NAME.")
+    require_one_cluster(source, labels, workload.namespace, int(now_seconds) - HOUR_SECONDS, int(now_seconds))
     queries, refused = queries_of(live, workload, settings.latency_query)
     objectives: list[FoundObjective] = []
     end = int(now_seconds)

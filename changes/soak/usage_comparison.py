@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
 from cotenant.base.resource import Resource
@@ -20,9 +21,20 @@ from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import decide_objective
 from cotenant.changes.objectives.query_variables import fill_variables, pod_names_pattern
 from cotenant.changes.objectives.week import narrow_to_cluster, objective_week
+from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import decode_single_series
-from cotenant.profiler.prometheus.promql import quote
+from cotenant.profiler.prometheus.parts import (
+    CONTAINERS,
+    CPU,
+    MEMORY,
+    PRESSURE,
+    REQUESTS,
+    SERIES,
+    expression_of,
+    over_cores,
+)
+from cotenant.profiler.prometheus.promql import Matcher, equal, metric_name_matcher, of_labels, selector
 from cotenant.profiler.settings import PrometheusSettings
 
 DAY_SECONDS: Final = 86_400
@@ -34,6 +46,8 @@ MOST_WEEKS: Final = 1_000
 """Number of objectives whose last week is cached; the oldest is dropped first."""
 TRACE_STEP_SECONDS: Final = 60
 RATE_SECONDS: Final = 300
+_EACH: Final = "max by (namespace, pod, container)"
+"""One value of each container, of which replicas of Prometheus or several exporters may have series."""
 
 
 def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
@@ -57,22 +71,28 @@ class PrometheusComparison:
     ) -> list[Compared]:
         """Return each measure that the source answers, and every measure with a configured query.
 
-        An objective that needs its last week is left out if that week shows that it cannot detect harm.
+        An objective that needs its last week is left out if that week shows that it cannot detect harm. Nothing is
+        compared on a source where the namespace's series are of several clusters.
         """
         span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
         if span < LEAST_SECONDS:
             return []
-        where = self._where(change)
-        throttled = f"sum(increase(container_cpu_cfs_throttled_periods_total{{{where}}}[{span}s]))"
-        periods = f"sum(increase(container_cpu_cfs_periods_total{{{where}}}[{span}s]))"
+        throttled, periods, waiting = (
+            f"{self._select(change, metric)}[{span}s]"
+            for metric in ("container_cpu_cfs_throttled_periods_total", "container_cpu_cfs_periods_total", PRESSURE)
+        )
         queries = {
-            Measure.THROTTLED: f"{throttled} / {periods}",
-            Measure.PRESSURE: f"avg(rate(container_pressure_cpu_waiting_seconds_total{{{where}}}[{span}s]))",
+            Measure.THROTTLED: f"sum(increase({throttled})) / sum(increase({periods}))",
+            Measure.PRESSURE: f"avg(rate({waiting}))",
         }
         usual = [Objective(measure, query) for measure, query in queries.items()]
         given_rules = {objective.rule for objective in objectives}
         all_objectives = [*(objective for objective in usual if objective.rule not in given_rules), *objectives]
         begun_at, now = int(begun_seconds), int(now_seconds)
+        try:
+            require_one_cluster(self._client, self._labels, change.namespace, begun_at, now)
+        except SourceError as error:
+            return [self._unanswered(objective, error) for objective in all_objectives]
         answers = (self._compare(o, change, begun_at, now, o.rule in given_rules) for o in all_objectives)
         return [compared for compared in answers if compared is not None]
 
@@ -86,9 +106,7 @@ class PrometheusComparison:
             query = fill_variables(objective.query, change.ref, min(DAY_SECONDS, now - start)) if is_given else ""
             before, *_, after = self._values(query or objective.query, start, now, max(1, now - start))
         except SourceError as error:
-            # Whoever sees the verdict need not know where the platform's server is.
-            message = error.message.replace(self._client.url, "the metric source")
-            return self._comparison(objective, None, None, message) if is_given else None
+            return self._unanswered(objective, error)
         return self._comparison(objective, before, after)
 
     def _proves(self, objective: Objective, change: Change, begun_at: int) -> bool:
@@ -105,6 +123,13 @@ class PrometheusComparison:
             self._weeks[key] = not refusal
         return self._weeks[key]
 
+    def _unanswered(self, objective: Objective, error: SourceError) -> Compared:
+        # Whoever sees the verdict need not know where the platform's server is.
+        message, url = error.message, self._client.url
+        for address in (self._client.describe(), url, urlsplit(url).netloc):
+            message = message.replace(address, "the metric source")
+        return self._comparison(objective, None, None, message)
+
     @staticmethod
     def _comparison(objective: Objective, before: float | None, after: float | None, error: str = "") -> Compared:
         return Compared(objective.measure, before, after, error, objective.name, objective.ceiling)
@@ -114,16 +139,20 @@ class PrometheusComparison:
         span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, RATE_SECONDS)))
         step = max(TRACE_STEP_SECONDS, span // POINTS)
         start = int(begun_seconds) - span // step * step
+        try:
+            require_one_cluster(self._client, self._labels, change.namespace, start, int(now_seconds))
+        except SourceError:
+            return []
         traces = []
-        where = self._where(change)
-        cpu = f"1000 * sum(rate(container_cpu_usage_seconds_total{{{where}}}[{RATE_SECONDS}s]))"
-        memory = f"sum(container_memory_working_set_bytes{{{where}}})"
-        usages_request = f"kube_pod_container_resource_requests{{{where},resource="
+        rate = over_cores(f"rate({SERIES}[{RATE_SECONDS}s])")
         usages = {
-            Resource.CPU: (cpu, f'1000 * sum({usages_request}"cpu"}})'),
-            Resource.MEMORY: (memory, f'sum({usages_request}"memory"}})'),
+            Resource.CPU: (CPU, f"1000 * sum({_EACH} ({rate}))", 1000),
+            Resource.MEMORY: (MEMORY, f"sum({_EACH} ({SERIES}))", 1),
         }
-        for resource, (usage, request) in usages.items():
+        for resource, (metric, shape, scale) in usages.items():
+            requests = self._select(change, REQUESTS, equal("resource", resource.value))
+            request = f"{scale} * sum({_EACH} ({requests}))"
+            usage = expression_of(shape, self._matchers(change, metric))
             try:
                 used, requested = (self._values(query, start, int(now_seconds), step) for query in (usage, request))
             except SourceError:
@@ -132,11 +161,14 @@ class PrometheusComparison:
                 traces.append(UsageTrace(resource, start, step, used, requested))
         return traces
 
-    def _where(self, change: Change) -> str:
-        """Return the label matchers of the pods' containers."""
-        more = [f"{key}={quote(value)}" for key, value in self._labels.items()]
-        own = [f"namespace={quote(change.namespace)}", f"pod=~{quote(pod_names_pattern(change.ref))}", 'container!=""']
-        return ",".join([*own, *more])
+    def _select(self, change: Change, metric: str, *more: Matcher) -> str:
+        return selector((*self._matchers(change, metric), *more))
+
+    def _matchers(self, change: Change, metric: str) -> tuple[Matcher, ...]:
+        """Return the matchers of a metric of the workload's containers."""
+        pods = Matcher("pod", "=~", pod_names_pattern(change.ref))
+        own = (equal("namespace", change.namespace), pods, *CONTAINERS, *of_labels(self._labels))
+        return (metric_name_matcher(metric), *own)
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
         return decode_single_series(self._client.range(query, start, end, step), start, end, step)

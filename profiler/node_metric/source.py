@@ -122,8 +122,9 @@ class NodeMetricSource:
         if self._scene is None or now_seconds - self._surveyed_seconds >= SURVEY_SECONDS:
             window = TimeWindow(now_seconds - HOUR_SECONDS, now_seconds)
             names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))
-            text = survey.question(self._settings.labels, names)
-            series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
+            # at both ends of the hour: one moment does not tell a cluster without a label from a label that is new
+            text, moments = survey.question(self._settings.labels, names), survey.moments(*window)
+            series = decode.decode_series(self._client.range(text, moments[0], moments[-1], moments.step))
             survey.refuse_unfit(series, self._client.describe())
             server = survey.findings(series, names, self._settings.scrape_interval_seconds)
             if not self._settings.scrape_interval_seconds:

@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from cotenant.base.settings.sections import NotifySettings
-from cotenant.changes.decide.regression_check import Compared, Measure, regression_results, said
+from cotenant.changes.decide.regression_check import (
+    NO_SOURCE,
+    Compared,
+    Measure,
+    Objective,
+    regression_results,
+    said,
+    unanswered_query_reason,
+)
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.model.settings import ActionSettings
@@ -63,12 +71,7 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
         *samples("web-9c2f-bbbbb", BEGUN, rates(0.3, 0.04)),
         *samples("web-api-7d4b-ccccc", BEGUN, rates(1.0, 1.0)),
     ]
-    families = sorted({line.split("{")[0] for line in texts})
-    lines = [line for name in families for line in (f"# TYPE {name.removesuffix('_total')} counter",
-                                                    *(x for x in texts if x.startswith(name + "{")))]  # fmt: skip
-    (tmp_path / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
-    blocks_from(tmp_path / "m.txt", tmp_path / "data")
-    with Server(tmp_path / "data") as server:
+    with Server(written(tmp_path, texts)) as server:
         client = Client(PrometheusSettings(url=server.url))
         compare = PrometheusComparison(client, {})
         by_measure = {compared.measure: compared for compared in compare(change(), BEGUN, BEGUN + SPAN, [])}
@@ -80,6 +83,90 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
         assert compare(change(), BEGUN, BEGUN + 60, []) == []
         client.close()
     assert harm(list(by_measure.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, a rise of more than 10 %")
+
+
+def written(folder: Path, texts: list[str]) -> Path:
+    """Blocks with these samples of counters and gauges."""
+    families = sorted({line.split("{")[0] for line in texts})
+    lines = []
+    for name in families:
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# TYPE {name.removesuffix('_total')} {kind}", *(x for x in texts if x.startswith(name + "{"))]
+    (folder / "m.txt").write_text("\n".join([*lines, "# EOF", ""]))
+    blocks_from(folder / "m.txt", folder / "data")
+    return folder / "data"
+
+
+def with_label(texts: list[str], label: str) -> list[str]:
+    return [text.replace("{", f"{{{label},", 1) for text in texts]
+
+
+def test_a_server_with_two_clusters_is_not_compared_and_with_the_label_of_one_it_is(tmp_path: Path) -> None:
+    # In `prod` the change throttles the pods, 5 % to 30 %; pods of the same names in `lab` run calmly: added up, half
+    # of 30 % would be left.
+    used = {"container_cpu_usage_seconds": 0.5}
+    prod = [
+        *samples("web-7d4b-aaaaa", BEGUN - SPAN, rates(0.05, 0.01) | used),
+        *samples("web-9c2f-bbbbb", BEGUN, rates(0.3, 0.01) | used),
+    ]
+    lab = [
+        *samples("web-7d4b-aaaaa", BEGUN - SPAN, rates(0.0, 0.01) | used),
+        *samples("web-9c2f-bbbbb", BEGUN, rates(0.0, 0.01) | used),
+    ]
+    objective = Objective(Measure.LATENCY, "vector(0.1)")
+    texts = [*with_label(prod, 'cluster="prod"'), *with_label(lab, 'cluster="lab"')]
+    with Server(written(tmp_path, texts)) as server:
+        all_in_one, labelled = PrometheusSettings(url=server.url), {"cluster": "prod"}
+        mixed = PrometheusComparison(client := Client(all_in_one), {})
+        compared = mixed(change(), BEGUN, BEGUN + SPAN, [objective])
+        assert mixed.trace(change(), BEGUN, BEGUN + SPAN) == []
+        client.close()
+        one = PrometheusComparison(client := Client(PrometheusSettings(url=server.url, labels=labelled)), labelled)
+        by_measure = {c.measure: c for c in one(change(), BEGUN, BEGUN + SPAN, [objective])}
+        client.close()
+    assert {c.measure for c in compared} == {Measure.THROTTLED, Measure.PRESSURE, Measure.LATENCY}
+    assert all(c.after is None and "holds 2 clusters, by the label cluster: lab, prod" in c.error for c in compared)
+    assert compared[0].error.startswith("the metric source holds") and harm(compared) == ""
+    assert by_measure[Measure.THROTTLED].after == pytest.approx(0.30, rel=0.05)
+    assert by_measure[Measure.LATENCY] == Compared(Measure.LATENCY, 0.1, 0.1)
+
+
+def test_a_cluster_without_the_label_beside_one_with_it_is_not_compared(tmp_path: Path) -> None:
+    pods = samples("web-9c2f-bbbbb", BEGUN - SPAN, {"container_cpu_usage_seconds": 0.5})
+    pods += samples("web-9c2f-bbbbb", BEGUN, {"container_cpu_usage_seconds": 0.5})[1:]
+    with Server(written(tmp_path, [*pods, *with_label(pods, 'cluster="lab"')])) as server:
+        client = Client(PrometheusSettings(url=server.url))
+        first, *_ = PrometheusComparison(client, {})(change(), BEGUN, BEGUN + SPAN, [])
+        client.close()
+    assert "holds 2 clusters, by the label cluster: (none), lab" in first.error
+
+
+def test_the_drawn_usage_counts_a_pair_of_prometheus_once_and_adds_cores(tmp_path: Path) -> None:
+    # 0.25 cores on each of two cores; both replicas have a series of each.
+    pod = [
+        line.replace("}", f',cpu="cpu0{core}"}}', 1)
+        for core in range(2)
+        for line in samples("web-9c2f-bbbbb", BEGUN, {"container_cpu_usage_seconds": 0.25})
+    ]
+    own = 'namespace="shop",pod="web-9c2f-bbbbb",container="app",resource="cpu"'
+    moments = range(BEGUN, BEGUN + SPAN + 1, 60)
+    asks = [f"kube_pod_container_resource_requests{{{own}}} 1 {t}" for t in moments]
+    pair = [line for r in "ab" for line in with_label([*pod, *asks], f'prometheus_replica="{r}"')]
+    with Server(written(tmp_path, pair)) as server:
+        client = Client(PrometheusSettings(url=server.url))
+        (drawn,) = PrometheusComparison(client, {}).trace(change(), BEGUN, BEGUN + SPAN)
+        client.close()
+    at = dict(zip(drawn.times, zip(drawn.usage, drawn.request, strict=True), strict=True))
+    assert at[BEGUN + 900] == (pytest.approx(500, rel=0.01), 1000)
+
+
+def test_a_source_that_is_away_is_said_to_be_and_not_to_be_missing() -> None:
+    client = Client(PrometheusSettings(url="http://127.0.0.1:9", retries=0))
+    compared = PrometheusComparison(client, {})(change(), BEGUN, BEGUN + SPAN, [])
+    client.close()
+    assert "no connection to the metric source" in said(compared) and NO_SOURCE not in said(compared)
+    assert all(NO_SOURCE not in rule.words for rule in regression_results(compared, SETTINGS))
+    assert harm(compared) == "" and unanswered_query_reason(regression_results(compared, SETTINGS)) == ""
 
 
 def test_what_rises_little_is_no_harm_and_what_was_not_compared_is_said() -> None:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from cotenant.base.errors import SourceUnfit
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.ledger.ledger import Ledger
@@ -213,6 +214,23 @@ def cluster(kubeconfig: Path) -> Iterator[KubeClient]:
 
 def guards_of(cluster: KubeClient, source: Client, name: str, at: int = CHANGED) -> Guards:
     return find_guards(cluster, source, {}, WorkloadRef(SPACE, "Deployment", name), at, SETTINGS)
+
+
+@pytest.mark.server
+def test_metrics_are_not_searched_where_services_of_two_clusters_would_be_added_up(
+    cluster: KubeClient, tmp_path: Path
+) -> None:
+    family, moments = "container_cpu_usage_seconds_total", range(CHANGED - 7200, CHANGED + 1, STEP)
+    own = f'namespace="{SPACE}",pod="istio-7d4b9c-x2x9z",container="app"'
+    series = [(f'{family}{{{own},cluster="{name}"}}', t) for name in ("lab", "prod") for t in moments]
+    with Server(blocks_of(tmp_path, ((family, f"{name} {t} {t}") for name, t in series))) as server:
+        client = Client(PrometheusSettings(url=server.url))
+        with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: lab, prod"):
+            guards_of(cluster, client, "istio")
+        labels = {"cluster": "prod"}
+        ref = WorkloadRef(SPACE, "Deployment", "istio")
+        assert find_guards(cluster, client, labels, ref, CHANGED, SETTINGS).found == []
+        client.close()
 
 
 @pytest.mark.server

@@ -118,11 +118,14 @@ def test_a_node_that_two_servers_scrape_counts_once(served: Served, tmp_path: Pa
     assert 0.9 < ratios[0] < 1.4 and (ratios[1] < 1.5).all()
 
 
-def test_a_server_that_holds_two_clusters_is_refused_by_name(served: Served, tmp_path: Path) -> None:
-    two_clusters = Dress(interval_seconds=60, scrapers=({"cluster": "lab"}, {"cluster": "prod"}))
+@pytest.mark.parametrize(("first", "names"), [({"cluster": "lab"}, "lab, prod"), ({}, r"\(none\), prod")])
+def test_a_server_that_holds_two_clusters_is_refused_by_name(
+    served: Served, tmp_path: Path, first: dict[str, str], names: str
+) -> None:
+    two_clusters = Dress(interval_seconds=60, scrapers=(first, {"cluster": "prod"}))
     with serve(served.cluster, tmp_path, two_clusters) as server:
         source = NodeMetricSource(settings(server.url))
-        with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: lab, prod") as refusal:
+        with pytest.raises(SourceUnfit, match=f"2 clusters, by the label cluster: {names}") as refusal:
             source.observe(served.end, POLICY, {})
         source.close()
     assert "profiler.prometheus.labels" in refusal.value.fix

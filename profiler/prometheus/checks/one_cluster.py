@@ -1,0 +1,31 @@
+"""EDGE: checks that the series of a namespace are of one cluster, before a query adds up what has the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cotenant.profiler.prometheus import clusters, decode, survey
+from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.parts import CONTAINERS, CPU
+from cotenant.profiler.prometheus.plan import MARK
+from cotenant.profiler.prometheus.promql import (
+    equal,
+    metric_name_matcher,
+    of_labels,
+    selector,
+    union,
+    with_constant_label,
+)
+
+
+def require_one_cluster(client: Client, labels: Mapping[str, str], namespace: str, start: int, end: int) -> None:
+    """Raise SourceUnfit if the namespace's series with these labels are of several clusters at start or end (Unix s).
+
+    Raise another SourceError if the server does not say.
+    """
+    own = of_labels(labels)
+    containers = selector((metric_name_matcher(CPU), *CONTAINERS, equal("namespace", namespace), *own))
+    expressions = clusters.questions(containers, own, frozenset({clusters.BIRTH}))
+    text = union(with_constant_label(expression, MARK, name) for name, expression in expressions.items())
+    answer = decode.decode_series(client.range(text, start, end, max(1, end - start)))
+    survey.refuse_unfit(answer, client.describe())
