@@ -263,9 +263,9 @@ class KubeClient:
     ) -> ApiResponse:
         """Send a request and return the response; a 401 is retried once with new credentials, 401 and 403 raise errors.
 
-        A request is retried if the server is busy (429, 503) or the connection cannot be opened; with `repeatable` also
-        after a broken or silent connection and a failing server (500, 502, 504). `before` is called right before each
-        try; if it raises, no further try follows. `verb` names the right in an error.
+        A request is retried if the server is busy (429, 503) or the connection cannot be opened; with `repeatable`, or
+        if it only reads, also after a broken connection and a failing server (500, 502, 504). `before` is called right
+        before each try; if it raises, no further try follows. `verb` names the right in an error.
         """
         answer = self._send_with_retries(request, repeatable, before)
         if answer.status == 401 and self._reload:
@@ -368,6 +368,7 @@ class KubeClient:
         self, request: ApiRequest, repeatable: bool, before: Callable[[], None] | None
     ) -> ApiResponse:
         """Send a request, and retry it where that is safe; a server that does not respond is not waited for twice."""
+        repeatable = repeatable or request.method == "GET"
         again = _BUSY | {500, 502, 504} if repeatable else _BUSY
         for attempt in range(self.settings.retries + 1):
             last = attempt == self.settings.retries
@@ -377,8 +378,7 @@ class KubeClient:
             except (ssl.SSLCertVerificationError, TimeoutError) as error:
                 raise _unreachable(request.path, self.access, error) from error
             except (OSError, http.client.HTTPException) as error:
-                safe = repeatable or request.method == "GET" or not self._connection.sent
-                if last or not safe:
+                if last or not (repeatable or not self._connection.sent):
                     raise _unreachable(request.path, self.access, error) from error
                 time.sleep(0.1 * 2**attempt)
                 continue

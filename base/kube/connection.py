@@ -6,6 +6,7 @@ response never ends: `stream` yields its lines as they arrive.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import select
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from cotenant.base.errors import ClusterError
 from cotenant.base.http.tls import accept_older_authorities
@@ -69,10 +70,13 @@ class ApiConnection:
             )
         self._socket: socket.socket | None = None
         self.sent = False
-        host, port = self._base.hostname, self._base.port
+        # A port always: without one http.client takes the end of an IPv6 address for it.
+        usual = http.client.HTTPS_PORT if self._base.scheme == "https" else http.client.HTTP_PORT
+        host, port = self._base.hostname, self._base.port or usual
         proxy = urlsplit(access.proxy) if access.proxy else None
         if proxy and (proxy.scheme != "http" or not proxy.hostname):
-            raise ClusterError(f"proxy {access.proxy!r} is not supported", fix="Use an http:// proxy-url.")
+            shown = proxy._replace(netloc=proxy.netloc.rpartition("@")[2]).geturl()  # without a password
+            raise ClusterError(f"proxy {shown!r} is not supported", fix="Use an http:// proxy-url.")
         near = (proxy.hostname or "", proxy.port or http.client.HTTP_PORT) if proxy else (host, port)
         timeout = settings.timeout_seconds
         if self._base.scheme == "http":
@@ -88,7 +92,9 @@ class ApiConnection:
             self._connection = secure = _NamedHTTPSConnection(*near, timeout=timeout, context=context)
             secure.server_name = access.server_name
         if proxy:
-            self._connection.set_tunnel(host, port)
+            user = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}".encode()
+            basic = {"Proxy-Authorization": f"Basic {base64.b64encode(user).decode()}"} if proxy.username else {}
+            self._connection.set_tunnel(host, port, basic)
 
     def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
         """Send a request and return the complete response; after a failure, `self.sent` tells if the request was sent.

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -182,13 +183,14 @@ def test_a_plain_http_server_such_as_kubectl_proxy_is_asked_without_tls(kubeconf
 
 
 @pytest.mark.parametrize("where", ["proxy-url", "environment", "bypassed"])
+@pytest.mark.parametrize("user", ["", "ann:p@ss:word"])
 def test_a_proxy_is_tunnelled_through_unless_the_host_is_bypassed(
-    where: str, api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
+    where: str, user: str, api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.objects[NODES] = []
-    proxy = api_server.Tunnel()
+    proxy = api_server.Tunnel(user)
     threading.Thread(target=proxy.serve_forever, args=(0.02,), daemon=True).start()
-    url = f"http://127.0.0.1:{proxy.server_address[1]}"
+    url = f"http://{quote(user, safe=':')}{'@' if user else ''}127.0.0.1:{proxy.server_address[1]}"
     if where != "proxy-url":
         monkeypatch.setenv("HTTPS_PROXY", url)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1" if where == "bypassed" else "")
@@ -304,6 +306,17 @@ def test_a_proxy_without_a_port_is_asked_on_that_of_its_scheme(kubeconfig: Any) 
     path = kubeconfig("https://api.example", **{"proxy-url": "http://127.0.0.1"})
     opened = connect(KubeSettings(kubeconfig=path))._connection._connection
     assert (opened.host, opened.port) == ("127.0.0.1", 80)
+
+
+def test_an_unusable_proxy_is_named_without_its_password(kubeconfig: Any) -> None:
+    path = kubeconfig("https://api.example", **{"proxy-url": "socks5://ann:secret@10.0.0.1:1080"})
+    with pytest.raises(ClusterError, match=r"proxy .socks5://10\.0\.0\.1:1080. is not supported"):
+        connect(KubeSettings(kubeconfig=path))
+
+
+def test_an_ipv6_address_without_a_port_is_asked_on_that_of_its_scheme(kubeconfig: Any) -> None:
+    opened = connect(KubeSettings(kubeconfig=kubeconfig("https://[fd00::1]")))._connection._connection
+    assert (opened.host, opened.port) == ("fd00::1", 443)
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 5000, "{a: " * 5000], ids=["lists", "maps"])

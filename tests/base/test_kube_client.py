@@ -192,7 +192,18 @@ def test_a_reader_that_is_refused_in_words_of_a_proxy_lacks_a_right_as_no_admiss
     assert caught.value.fix.startswith("Grant the right in")
 
 
-def test_another_failure_carries_the_servers_own_words(api: Any, client: KubeClient) -> None:
-    api.once = [lambda handler: handler.status(500, "etcdserver: no leader")]
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_list_is_read_again_where_etcd_or_a_gateway_failed_for_a_moment(
+    api: Any, client: KubeClient, status: int
+) -> None:
+    api.objects[PODS] = pods(2)
+    api.once = [lambda handler: handler.status(status, "etcdserver: leader changed")]
+    assert client.list(PODS) == pods(2)
+    assert len(api.requests) == 2
+
+
+def test_another_failure_carries_the_servers_own_words(api: Any, kubeconfig: Any) -> None:
+    api.once = [lambda handler: handler.status(500, "etcdserver: no leader")] * 2
+    client = connect(KubeSettings(kubeconfig=kubeconfig(api.url), retries=1))
     with pytest.raises(ClusterError, match="500: etcdserver: no leader"):
         client.get("/api/v1/nodes/n1")

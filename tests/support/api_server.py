@@ -6,6 +6,7 @@ it was asked is kept in `requests`. Certificates are made by openssl.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.server
 import json
@@ -187,13 +188,14 @@ def server_tls(certificate: Path, authority: Path | None) -> ssl.SSLContext:
 
 
 class Tunnel(http.server.ThreadingHTTPServer):
-    """A proxy for HTTPS that keeps the targets that it was asked for."""
+    """A proxy for HTTPS that keeps the targets that it was asked for; `user`: who may ask, as NAME:PASSWORD."""
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "") -> None:
         super().__init__(("127.0.0.1", 0), TunnelHandler)
         self.targets: list[str] = []
+        self.authorization = f"Basic {base64.b64encode(user.encode()).decode()}" if user else None
 
 
 class TunnelHandler(http.server.BaseHTTPRequestHandler):
@@ -202,6 +204,9 @@ class TunnelHandler(http.server.BaseHTTPRequestHandler):
     server: Tunnel
 
     def do_CONNECT(self) -> None:
+        if self.server.authorization not in (None, self.headers.get("Proxy-Authorization")):
+            self.send_error(407)
+            return
         self.server.targets.append(self.path)
         host, _, port = self.path.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=5) as far:
