@@ -25,6 +25,8 @@ CLUSTER_LABELS: Final = (
     *("kubernetes_cluster", "prometheus_cluster", "__tenant_id__", "vm_account_id", "vm_project_id"),
 )
 """Labels that name a cluster, the usual one first; the last are those of servers that answer for several tenants."""
+PROJECT, LOCATION = "project_id", "location"
+"""Google's server names a cluster by these besides: its label `cluster` is unique in one project and location alone."""
 BIRTH: Final = "kube_namespace_created"
 _SYSTEM: Final = "kube-system"
 _OF: Final = "cotenant_of"
@@ -40,7 +42,8 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
     """Return, by names for `check`, the PromQL expressions that show whether the server holds several clusters."""
-    expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
+    labels = ",".join((*CLUSTER_LABELS, PROJECT, LOCATION))
+    expressions = {"clusters": f"group by ({labels}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series. Chosen by a function and not by a
         # matcher: a proxy that binds queries to one namespace (OpenShift's) refuses the name of another one.
@@ -105,9 +108,11 @@ def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
 
     A missing label is a value too: series without the label beside series with it are of another cluster.
     """
-    for label in CLUSTER_LABELS:
+    googles = [series for series in answer if series[0].get(PROJECT) and series[0].get(LOCATION)]
+    of_label = {**dict.fromkeys(CLUSTER_LABELS, answer), PROJECT: googles, LOCATION: googles}
+    for label, some in of_label.items():
         moments: dict[str, set[float]] = {}
-        for labels, values in answer:
+        for labels, values in some:
             moments.setdefault(labels.get(label, ""), set()).update(values.tolist())
         # A label that was renamed shares no moment with another value, and is not two clusters. Where one was added,
         # one moment may still include the series without it: an empty value counts from two shared moments on.
