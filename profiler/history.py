@@ -381,7 +381,7 @@ def _node_totals(
     """Store the sum of each node's pods, day by day, if the source has no series of nodes.
 
     A recorder's value of a node takes precedence over any sum, because a node runs more than its pods. Return the note
-    on the sums; empty if the source has series of nodes.
+    on the sums, or on series of nodes none of which has the name of a node of the inventory; empty without either.
     """
     missing = [
         (node_signal, parts)
@@ -395,7 +395,17 @@ def _node_totals(
                 if usage.refs:
                     sums = total(usage, by_node(usage.refs, inventory))
                     store.append(node_signal, _beside_recorded(sums, node_signal, store, recorded))
-    return ("nodes report no usage of their own, so the sum of their pods' usage is used",) if missing else ()
+    if missing:
+        return ("nodes report no usage of their own, so the sum of their pods' usage is used",)
+    hour = TimeGrid.from_span(inventory.time_seconds - HOUR_SECONDS, inventory.time_seconds, FIVE_MINUTES_SECONDS)
+    measured = sorted(ref.name for ref in store.read(Signal.NODE_CPU_USAGE_MEAN, hour).refs)
+    nodes = sorted(node.name for node in inventory.nodes)
+    if not measured or not nodes or not set(nodes).isdisjoint(measured):
+        return ()
+    return (
+        f"no node's usage is known: its series are of other names, such as {measured[0]}, than the nodes have, such as "
+        f"{nodes[0]}; relabel cAdvisor's label node to the node's own name (__meta_kubernetes_node_name)",
+    )
 
 
 def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[str, ...]:
