@@ -121,8 +121,10 @@ def test_a_server_with_two_clusters_is_not_compared_and_with_the_label_of_one_it
         compared = mixed(change(), BEGUN, BEGUN + SPAN, [objective])
         assert mixed.trace(change(), BEGUN, BEGUN + SPAN) == []
         client.close()
-        one = PrometheusComparison(client := Client(PrometheusSettings(url=server.url, labels=labelled)), labelled)
-        by_measure = {c.measure: c for c in one(change(), BEGUN, BEGUN + SPAN, [objective])}
+        labelled_only = PrometheusComparison(
+            client := Client(PrometheusSettings(url=server.url, labels=labelled)), labelled
+        )
+        by_measure = {c.measure: c for c in labelled_only(change(), BEGUN, BEGUN + SPAN, [objective])}
         client.close()
     assert {c.measure for c in compared} == {Measure.THROTTLED, Measure.PRESSURE, Measure.LATENCY}
     assert all(c.after is None and "holds 2 clusters, by the label cluster: lab, prod" in c.error for c in compared)

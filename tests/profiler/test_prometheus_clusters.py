@@ -42,12 +42,12 @@ def test_a_cluster_without_the_label_beside_one_with_it_is_another_cluster(label
 
 
 def test_clusters_of_one_name_in_two_places_of_google_are_two_and_a_nodes_place_is_none() -> None:
-    one = {"cluster": "prod", "project_id": "shop"}
-    europe, america = at(1, 2, **one, location="europe-west1"), at(1, 2, **one, location="us-central1")
+    labels = {"cluster": "prod", "project_id": "shop"}
+    europe, america = at(1, 2, **labels, location="europe-west1"), at(1, 2, **labels, location="us-central1")
     with pytest.raises(SourceUnfit, match="2 clusters, by the label location: europe-west1, us-central1"):
         clusters.check({"clusters": [europe, america]}, "p")
     with pytest.raises(SourceUnfit, match="2 clusters, by the label project_id: lab, shop"):
-        clusters.check({"clusters": [europe, at(1, **one | {"project_id": "lab"}, location="europe-west1")]}, "p")
+        clusters.check({"clusters": [europe, at(1, **labels | {"project_id": "lab"}, location="europe-west1")]}, "p")
     # labels of nodes, which Prometheus' own example of Kubernetes puts on the series of their containers
     clusters.check({"clusters": [at(1, 2, location="rack-1"), at(1, 2, location="rack-2"), at(1, 2)]}, "p")
 
