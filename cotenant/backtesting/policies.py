@@ -89,9 +89,9 @@ def scores(
     progress: Progress,
     risks_percent: Sequence[float] = RISKS_PERCENT,
 ) -> list[PolicyScore]:
-    """Return the score of every reclaim policy, each at the same six-hourly decisions.
+    """Return the scores of all reclaim policies, tested at the same six-hourly decisions: of `forecast` one per risk.
 
-    `progress` advances once per decision.
+    `maxUsageRequest` is left out if `past.demand` is None. `progress` advances once per decision.
     """
     trial, slots = past.trial, decision_slots(past.grid, past.older)
     columns = present_columns(past, slots)
@@ -163,7 +163,7 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return by risk (percent) the inputs of the reclaim formulas that are forecasts, by name of a formula's term.
+    """Return by risk (percent) the forecast terms of the reclaim formulas by name, (nodes x decisions,), node by node.
 
     Each decision (a time slot of `slots`) is forecast only from the time slots before it. `progress` advances once per
     decision.

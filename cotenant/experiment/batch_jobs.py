@@ -87,9 +87,9 @@ class BatchQueue:
         self._waiting = np.concatenate([self._waiting, ids])
 
     def waiting(self, step: int) -> Indices:
-        """Return the jobs that have arrived and can still meet their deadline, the oldest pod first; drop the others.
+        """Return the indices of the arrived jobs that can still meet their deadline; drop the other arrived jobs.
 
-        `step` must not decrease between calls.
+        They are in the order in which their pods were created. `step` must not decrease between calls.
         """
         jobs, first = self._jobs, self._arrived
         self._arrived = int(np.searchsorted(jobs.arrival, step, side="right"))

@@ -113,7 +113,7 @@ def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[H
 def stored_world(store: Store, settings: Settings, scenario: SharingScenario, progress: Progress) -> World:
     """Return the stored cluster's nodes without batch, to simulate; raise NoData if less than 15 days are stored.
 
-    At most the scenario's days are evaluated: those that follow the 14 days of history that calibrated peaks need.
+    The scenario's newest `days` after 14 days of history are evaluated; its numbers of nodes and pods are replaced.
     """
     history, past = stored_past(store, settings, progress)
     nodes = len(past[Resource.CPU].nodes)

@@ -61,8 +61,8 @@ class World:
 def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> World:
     """Return the cluster of these nodes with the scenario's incident; its last `days` are evaluated.
 
-    The evaluation begins at a decision on the nodes' peaks, so that every step has one before it. If fewer days follow
-    the history than requested, all of them are evaluated, and the returned scenario has their number.
+    The evaluation begins at a decision on the nodes' peaks. If fewer days follow the history than requested, the
+    returned scenario has their number. Raises NoData if none follows or the incident cannot happen.
     """
     of_cpu = past[Resource.CPU]
     slots = decision_slots(of_cpu.grid, of_cpu.older)

@@ -129,7 +129,7 @@ class PodTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodSums:
-    """Sums over the pods of one resource: totals by node, and the present usage of each pod.
+    """Sums over all pods, for one resource: totals of usage by node, and the present usage of each pod.
 
     `present` is by (namespace, pod). `peaks`, (nodes,), is Koordinator's sum of the peaks of running prod pods on each
     node. `hours` has what pods used and requested at the end of each hour, (nodes, hours), by name of a formula's term.

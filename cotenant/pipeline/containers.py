@@ -110,9 +110,9 @@ def evaluate_workloads(
     series_at_once: int = SERIES_AT_ONCE,
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Return recommendations and findings for the workloads of the inventory in order, each evaluated by itself.
+    """Return recommendations and findings for the workloads of the inventory, in its order.
 
-    Workloads that have ended and will not run again have none.
+    A workload that has ended is left out; every value of a `deleted` one is withheld.
     """
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     history = replace(history, inventory=without_over(history.inventory))

@@ -40,9 +40,9 @@ def read(store: Store, settings: Settings, now_seconds: float) -> dict[Container
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], now_seconds: float) -> None:
-    """Store the CPU margins behind these recommendations; store nothing if the settings choose no risk.
+    """Store the CPU margins of these recommendations; store nothing if the setting `cpu_day_risk` is None.
 
-    A margin falls at a limited rate: one from an earlier analysis is stored as low as it may be by `now_seconds`.
+    The margin of a container that was not evaluated anew is stored as low as it may have fallen by `now_seconds`.
     """
     risk = settings.recommender.cotenant.cpu_day_risk
     if risk is None:

@@ -346,7 +346,7 @@ def quantiles_while_running(
 ) -> Floats:
     """Return quantiles of workloads' usage while they ran, (n, len(fractions)), at most each workload's highest sample.
 
-    `histograms` are those of `usage_while_running`; their upper bucket edges, the quantiles, may lie above all samples.
+    `histograms` are those of `usage_while_running`; a quantile is the upper edge of a bucket, bounded by this sample.
     """
     highest = analysis.portraits[resource].maximum
     return np.fmin(histograms.percentiles(fractions, highest), highest[:, None])

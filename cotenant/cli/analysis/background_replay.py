@@ -198,10 +198,10 @@ class BackgroundReplay:
 
 
 def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
-    """Return `analysed_seconds`, the time of the newest results, if they are due for a replay; None if not.
+    """Return `analysed_seconds`, the Unix time of the newest results, if a replay of them is due, else None.
 
-    They are due if they are a day newer than `last_seconds`: the time of the last replay, or of the results that were
-    last tried, None before the first replay. Times are Unix seconds; `analysed_seconds` is None without results.
+    It is due if `last_seconds` is None or at least a day earlier. `last_seconds` is the later of two Unix times: of the
+    stored replay, and of the results whose replay was tried last.
     """
     if analysed_seconds is None or (last_seconds is not None and analysed_seconds - last_seconds < DAY_SECONDS):
         return None

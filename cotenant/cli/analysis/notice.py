@@ -59,7 +59,8 @@ class Worst:
 class Summary:
     """The figures of a scan's results that are sent to a chat.
 
-    `now` has the savings in requests, over all pods, by the recommendations' next step, `all_steps` those by all steps.
+    `severities` counts recommendations, `findings` findings by kind; `worst_severity` is the highest of both. `now` has
+    the savings in requests, over all pods, by the recommendations' next step, `all_steps` those by all steps.
     """
 
     cluster: str
@@ -131,7 +132,7 @@ def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
 def address(option: str | None, settings: NotifySettings) -> str:
     """Return the receiver's URL from the option (a URL or a file), else from the settings' file; "" without both.
 
-    A UsageError names the file, never its secret content.
+    Raises UsageError, without the secret content, if the file cannot be read or the address is not an HTTP URL.
     """
     from cotenant.base.http.webhook import receiver_of
 

@@ -40,10 +40,10 @@ class RecordedHistory:
 
 
 def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster: bool) -> RecordedHistory | None:
-    """Return the recorded history of this cluster; None if a Prometheus is to be queried instead.
+    """Return the history that a recorder stores of a cluster; None without one, or if the settings name a Prometheus.
 
-    A configured Prometheus has precedence. A recorder that has written nothing for a quarter of an hour is ignored,
-    with a note.
+    If `cluster` is None, it is the kubeconfig's cluster (with `reaches_cluster`), else the only stored one. A recorder
+    that has written nothing for a quarter of an hour is ignored, with a note.
     """
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.store import Store

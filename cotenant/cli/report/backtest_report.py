@@ -26,7 +26,7 @@ MOST_LINES: Final = 6
 class BacktestContents:
     """The contents of a back-test's page: scores and curves of `backtesting.forecast_backtest`, and frontiers if any.
 
-    `plan` is a sentence about the tested series; `ours` is the name of cotenant's forecast, which is drawn first.
+    `plan` describes the tested series; `ours` names our forecast, drawn first; `frontiers` show savings by violations.
     """
 
     title: str

@@ -72,7 +72,7 @@ class RecommendationController(Feature):
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """Return the writes that publish recommendations of the last run that are not published yet.
 
-        While no run has results, return the writes that mark published objects stale once their history is too old.
+        While no run has results, raise why; once the published history is too old, return writes that mark it stale.
         """
         until: float | None = None
         trouble: CotenantError | None = None

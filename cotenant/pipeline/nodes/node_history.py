@@ -92,9 +92,9 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
 
 
 def stored_totals(store: Store, history: History, resource: Resource, grid: TimeGrid) -> Usage[NodeRef]:
-    """Return the usage of prod pods on each node, summed from stored usage, in whole blocks of six hours.
+    """Return the usage of prod pods on each node, summed from stored usage, in `grid`: whole blocks of six hours.
 
-    A block is NaN if too much of its usage is by pods that the inventory lacks.
+    A block is all NaN if more than TOLERATED_UNPLACED of its usage is by pods that the inventory lacks.
     """
     usage = plausible_of_pods(store.read(POD_SIGNAL[resource], grid), history.inventory)
     members = by_node(usage.refs, history.inventory, node_refs(history.inventory))

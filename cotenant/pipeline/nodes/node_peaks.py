@@ -46,9 +46,8 @@ def prod_node_peaks(
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """Return by resource the expected peaks of each node's prod usage, at the one risk of the settings.
 
-    `pods`, (nodes,), is the sum of the peaks of running prod pods; `maxima` are of the time before the totals. If a
-    part of the history could not be read, the number of tested days is 0, so that no amount is computed from a peak
-    alone.
+    `pods`, (nodes,), is the sum of the peaks of running prod pods; of `maxima` those before the totals are used. If a
+    part of the history could not be read, the number of tested days is 0, so that no peak counts as proven.
     """
     peaks = {}
     for resource, total in totals.items():
@@ -87,9 +86,9 @@ def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) 
 def unusually_cold(
     inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float
 ) -> dict[str, float]:
-    """Return by node the requests of cold (new) pods beyond their mean over the last 14 days at most.
+    """Return by node how far the requests of cold (new) pods exceed their mean; other nodes are left out.
 
-    The totals from which the peak is calibrated contain that mean; with less than a day of history it counts as 0.
+    The mean is over at most the last 14 days, 0 with less than a day of history. The node's total contains it.
     """
     pods = _Pods.of(inventory, resource)
     more = pods.cold(now_seconds) - pods.usually_cold(now_seconds, since_seconds)
@@ -106,7 +105,7 @@ def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, sinc
 def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
     """Return the prod pods that each node has now, by which the manager later tells which pods are new (cold) there.
 
-    The usual amount of new pods is only known for CPU.
+    For CPU it also has by node how far the mean requests of cold pods exceed the present ones, where they do.
     """
     pods = _Pods.of(inventory, Resource.CPU)
     less = pods.usually_cold(now_seconds, since_seconds) - pods.cold(now_seconds)

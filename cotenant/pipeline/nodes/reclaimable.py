@@ -70,8 +70,8 @@ def partial_sums(
     """Return the sums over the series of some pods; all containers of a pod must be among them.
 
     `inventory` has at least these pods, and all nodes. `peaks` returns the sum of the peaks of pods on each node,
-    (nodes,), from the node of each series and the totals of prod pods. `pods` are those whose hourly sums are computed:
-    the caller names each pod in one part only, and `usage` has its series.
+    (nodes,), from the node of each series and the totals of prod pods. Hourly sums are computed for `pods`,
+    whose series are in `usage`; each pod may be in `pods` of only one of the results that are added up.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     # The group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known.
@@ -202,7 +202,7 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 def peak_forecasts(
     history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """Return by node the 24-hour peak of prod (at its first risk), its violation rate, and the peaks of system and mid.
+    """Return by node prod's 24-hour peak at its first risk, its violation and tested days, and peaks of system and mid.
 
     Nodes without a peak are left out. Batch amounts under the policy `forecast` are computed from these, here and in
     the manager.

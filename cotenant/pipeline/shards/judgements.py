@@ -59,8 +59,8 @@ Usages = Mapping[Signal, SparseUsage[PodContainerRef]]
 class Containers:
     """All n containers of a shard that are known or left usage, with the inputs on which their results depend.
 
-    `workloads`, (n,), is the position of each container's workload in the inventory; `facts`, (n,), is a digest of what
-    is known of it except usage. `rows` has by signal the index of each series' container, -1 if its pod is unknown.
+    `workloads`, (n,), is the position of each container's workload in the inventory; `facts`, (n,), is a digest of that
+    workload except its usage. `rows` has by signal the index of each series' container, -1 if its pod is unknown.
     """
 
     refs: tuple[ContainerRef, ...]
@@ -167,7 +167,7 @@ def basis(history: History, settings: Settings) -> str:
 def reuse_results(
     store: Store, containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
 ) -> Kept:
-    """Return the results of an earlier analysis that are still valid, for at most `renew_hours`.
+    """Return the results of an earlier analysis that are still valid and less than `renew_hours` old.
 
     `before` is the `Judgements` of that analysis, `now` those that an evaluation of all containers would store now.
     """

@@ -85,8 +85,8 @@ class ShardResult(WorkloadResults):
     """The results of a shard's workloads, and the shard's part of the sums over the cluster.
 
     `tables` has rows of workloads, their recommendations and forecasts, and portraits of each namespace; `totals` sums
-    over the workloads. `largest` are workloads that may be among the cluster's largest, `largest_ahead` is their
-    forecast of the next day, `candidates` may get a proposed plan. Forecasts are fitted to usage up to `since_seconds`.
+    over the workloads. `largest` is the usage of those that may be the cluster's largest, `largest_ahead` their next
+    day's forecast; `candidates` may get a proposed plan. `since_seconds` has the end of each fit's history.
     """
 
     tables: tuple[Table | PackedTable, ...]
@@ -203,8 +203,8 @@ def cluster_wide_members(cluster: str, count: int) -> PoolMembers[ClusterRef]:
 def ceilings(inventory: Inventory, usage: Usage[WorkloadRef]) -> Floats:
     """Return what each workload's pods can use at most, (n,) in the resource's unit; NaN if that is not known.
 
-    A pod can use what its limits allow, or the largest node's capacity if a container has no limit. This is multiplied
-    by the number of running pods, or by the most that its autoscaler may create.
+    A pod can use what its limits allow, or the largest node's allocatable if a container has no limit. This is
+    multiplied by the larger of the number of running pods (at least 1) and the maxReplicas of the autoscaler.
     """
     resource = usage.resource
     if not isinstance(resource, Resource):  # limits of devices bound no use of them

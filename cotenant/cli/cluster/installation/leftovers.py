@@ -53,11 +53,11 @@ _BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
 def labelled_objects(
     client: KubeClient, without: Collection[Address], own_kinds: Collection[str]
 ) -> Iterator[tuple[Address, str | ClusterError]]:
-    """Yield (address, UID) of every object with our label, except `without` and `own_kinds` ("plural.group").
+    """Yield (address, UID) of every object with our label that is not in `without` or of `own_kinds` ("plural.group").
 
-    Each kind that can be listed and deleted is searched in its group's preferred version. Objects of a controller are
-    left out, since they are deleted with it. A kind that may not be listed, or a group version whose kinds are unknown,
-    is yielded with the error.
+    Each kind that can be listed and deleted, except `_NEVER`, is searched in its group's preferred version. An object
+    with a controlling owner reference is left out, since it is deleted with its owner. A kind that may not be listed,
+    or a group version whose kinds are unknown, is yielded with the error.
     """
     groups = (client.get("/apis") or {}).get("groups") or []
     for version in ["v1", *(str(group["preferredVersion"]["groupVersion"]) for group in groups)]:

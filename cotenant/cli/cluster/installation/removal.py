@@ -92,7 +92,7 @@ def plan_removals(
     audit_log: bool = False,
     everything: bool = False,
 ) -> list[Removal]:
-    """Return the rows of what would be removed, in order.
+    """Return the planned removals and restorations in the order of their execution: CRDs and namespaces come last.
 
     With `stored`, CRDs are removed together with their stored objects; with `audit_log`, also the audit log's
     ConfigMap; with `everything`, every object with our label, also one that no manifest names. An object that may not

@@ -41,9 +41,9 @@ def probes(
 ) -> Iterator[ProbeFinding]:
     """Yield findings about Prometheus; `alone` is True if no Kubernetes API can supply what Prometheus lacks.
 
-    Without an address nothing is checked; this is OK if a recorder measures usage (`recorded`). If Prometheus does not
-    answer, the other checks are skipped. The checks read what a scan reads: its window, up to the newest sample if the
-    server lags behind.
+    Without an address the only finding is SKIPPED; it is not `required` if a recorder measures usage (`recorded`). If
+    Prometheus does not answer, the other checks are left out. The checks read what a scan reads: its window, up to the
+    newest sample if the server lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)

@@ -133,7 +133,7 @@ def _recorder_statuses(url: str) -> dict[str, RecorderStatus]:
 def recordings(url: str, now_seconds: float) -> ProbeOutcome:
     """Report each recorded cluster: since when and from which sources it is recorded, and what is missing.
 
-    Without any recorder nothing is wrong: a Prometheus may be the source.
+    The outcome is WARNING if a recorder is silent or cannot read some nodes or pods, SKIPPED if none has ever run.
     """
     from cotenant.profiler.recorder.status import NodeSource
 
