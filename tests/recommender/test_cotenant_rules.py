@@ -286,6 +286,33 @@ def test_a_bound_after_the_solution_moves_the_target_again() -> None:
     assert value(recommendation, CPU).inputs["hpa_target_percent"] == 62
 
 
+@pytest.mark.parametrize("limits", [{}, {CPU: 1000}])
+@pytest.mark.parametrize("by_annotation", [True, False])
+def test_a_bound_below_an_autoscalers_trigger_leaves_its_resource_alone(
+    by_annotation: bool, limits: dict[Resource, int]
+) -> None:
+    # 1000 m at 80 %: pods are added at 800 m, which is 160 % of 500 m: no pod would ever use so much of such a limit.
+    of = workload({CPU: 1000}, limits, autoscaler=Autoscaler("web", 1, 9, {CPU: 80}))
+    bound = LimitRange("shop", CPU, maximum=500)
+    case = (
+        scenario(replace(of, annotations={"cotenant.dev/max-cpu": "500m"}))
+        if by_annotation
+        else scenario(of, limit_ranges=[bound])
+    )
+    of_cpu = [v for v in recommended(case).values if v.resource is CPU]
+    assert {(v.action, v.reason) for v in of_cpu} == {(Action.WITHHELD, Reason.HPA_UNSOLVED)}
+    assert value(recommended(case), MEMORY).reason is Reason.OBSERVED_MAXIMUM
+
+
+def test_what_an_autoscalers_target_raises_is_an_allowed_size() -> None:
+    # 4000 m at 32 %: the trigger is 1280 m, 90 % of 1423 m; the sizes above it are 2000 m (64 %) and 1500 m (85.3 %).
+    of = workload({CPU: 4000}, autoscaler=Autoscaler("web", 1, 9, {CPU: 32}))
+    whole_cores = recommended(scenario(replace(of, qos=QosClass.LSR)))
+    assert (amount(whole_cores, CPU), value(whole_cores, CPU).inputs["hpa_target_percent"]) == (2000, 64)
+    allowed_size = recommended(scenario(of), cpu_steps_millicores=[500, 1500, 4000])
+    assert (amount(allowed_size, CPU), value(allowed_size, CPU).inputs["hpa_target_percent"]) == (1500, 85)
+
+
 def test_an_unchanged_request_leaves_the_target_alone() -> None:
     of = workload({CPU: 420}, autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
     recommendation = recommended(scenario(of))

@@ -3,7 +3,8 @@
 A HorizontalPodAutoscaler on utilisation adds a pod when mean usage / request exceeds the target. The trigger is request
 x target, an absolute amount, summed over the pod's containers. A smaller request alone would lower the trigger and add
 pods. So the trigger is kept: new target = old trigger / new request, truncated to whole percent. If that exceeds the
-highest allowed target, the request is raised instead; and what truncation loses is added to the request.
+highest allowed target, the request is raised instead; and what truncation loses is added to the request. If an upper
+bound leaves so small a request that the target would be higher still, nothing is proposed for the resource.
 """
 
 from __future__ import annotations

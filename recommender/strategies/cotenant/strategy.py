@@ -158,13 +158,13 @@ def _drafts(run: Run, indices: Sequence[int], priors_given: Given) -> WorkloadDr
                 drafts[Slot(index, resource, REQUEST)] = size.request(place, demand, sibling)
     names = {i: place.container.name for i, place in places.items()}
     by_name = {name: index for index, name in names.items()}
-    solutions, unsolved = {}, set()
+    solutions: dict[Resource, autoscaler.Solution | None] = {}
     for resource in (resource for resource in Resource if autoscaler.follows(workload, resource)):
-        drafts, solution = autoscaler.solve(drafts, workload, by_name, resource, HPA_TARGET_MAX_PERCENT)
-        if solution is None:  # the resource has no draft any more
-            unsolved.add(resource)
-        else:
-            solutions[resource] = solution
+        solved, solutions[resource] = autoscaler.solve(drafts, workload, by_name, resource, HPA_TARGET_MAX_PERCENT)
+        drafts = {  # what the solution raises is to be an allowed size, too
+            slot: draft if draft is drafts[slot] else size.apply_size_steps(places[slot.index], resource, draft)
+            for slot, draft in solved.items()
+        }
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
     heaps = heap.heaps_of(places, drafts, run.demand[MEMORY])
@@ -177,8 +177,11 @@ def _drafts(run: Run, indices: Sequence[int], priors_given: Given) -> WorkloadDr
             if other is not None:
                 drafts[slot] = draft.at_most("request = limit", other.amount, Reason.QOS_CLASS)
     drafts, heaps = heap.settle_heaps(drafts, heaps)
-    final = {r: autoscaler.finalize_target(s, drafts, workload, by_name) for r, s in solutions.items()}
-    return WorkloadDrafts(drafts, final, frozenset(unsolved), heaps)
+    final = {r: autoscaler.finalize_target(s, drafts, workload, by_name) for r, s in solutions.items() if s}
+    reached = {r: s for r, s in final.items() if s.target <= max(HPA_TARGET_MAX_PERCENT, s.target_now)}
+    unsolved = frozenset(solutions.keys() - reached.keys())
+    drafts = {slot: draft for slot, draft in drafts.items() if slot.resource not in unsolved}
+    return WorkloadDrafts(drafts, reached, unsolved, heaps)
 
 
 def _container_context(run: Run, index: int) -> ContainerContext:
