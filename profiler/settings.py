@@ -64,6 +64,11 @@ class PrometheusSettings(Section, frozen=True):
             when="trying out a server whose certificate cannot be verified",
         ),
     ] = False
+    server_name: str = ""
+    """Name that the server's certificate must carry if it is not the host's, as a kubeconfig has it of its API server.
+    """
+    proxy: str = ""
+    """HTTP proxy before the server, as a kubeconfig has it; empty for that of the environment."""
     labels: Annotated[
         dict[str, str],
         setting(

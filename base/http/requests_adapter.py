@@ -12,10 +12,14 @@ from cotenant.base.http.tls import accept_older_authorities
 
 
 class CertificateAdapter(HTTPAdapter):
-    """An adapter of the library `requests` that verifies certificates by `tls.accept_older_authorities`."""
+    """An adapter of the library `requests` that verifies certificates by `tls.accept_older_authorities`.
 
-    def __init__(self, **options: Any) -> None:
+    A certificate must carry `server_name`, or the host's name if that is "".
+    """
+
+    def __init__(self, server_name: str = "", **options: Any) -> None:
         self._context = accept_older_authorities(create_urllib3_context())
+        self._name = {"server_hostname": server_name} if server_name else {}
         super().__init__(**options)
 
     def build_connection_pool_key_attributes(
@@ -23,4 +27,4 @@ class CertificateAdapter(HTTPAdapter):
     ) -> tuple[Any, Any]:
         """Return the host and TLS attributes of a request, with our own TLS context unless verification is off."""
         host, tls = super().build_connection_pool_key_attributes(request, verify, cert)
-        return host, tls if verify is False else {**tls, "ssl_context": self._context}
+        return host, {**tls, **self._name, **({} if verify is False else {"ssl_context": self._context})}

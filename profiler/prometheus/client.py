@@ -108,7 +108,9 @@ class Client:
         method = "GET" if answers.SERVICE_PROXY.search(urlsplit(self.url).path) else "POST"
         self._api: Any = PrometheusConnect(self.url, headers=headers, session=session, timeout=timeout, method=method)
         # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
-        session.mount(self.url, CertificateAdapter(pool_maxsize=settings.in_flight, pool_block=True))
+        session.mount(
+            self.url, CertificateAdapter(settings.server_name, pool_maxsize=settings.in_flight, pool_block=True)
+        )
         timer = timer or retry.MachineTimer()
         self._policy = retry.RetryPolicy(settings.retries, settings.backoff_seconds, outage_seconds, timer)
 
@@ -247,6 +249,7 @@ class _BoundedSession(requests.Session):
         self._account = account
         self._is_network_known = False
         self._takes_post: bool | None = None
+        self._proxies = dict.fromkeys(("http", "https"), settings.proxy) if settings.proxy else None
         self._parameters = parse_qs(urlsplit(settings.url.strip()).query, keep_blank_values=True)
         self.headers["Accept-Encoding"] = "identity"
         # Set always: without it requests would send whatever ~/.netrc holds for the host.
@@ -294,6 +297,7 @@ class _BoundedSession(requests.Session):
         The URL's own parameters stay in the URL, because proxies check permissions by them.
         """
         options = {**request_options, "stream": True, "allow_redirects": False, "auth": None}
+        options["proxies"] = self._proxies
         options["headers"] = {**(request_options.get("headers") or {}), **self._renewed}
         parameters = {**_RAW, **(request_options.get("params") or {}), **_WHOLE}
         if method == "POST":

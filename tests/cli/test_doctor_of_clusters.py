@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ from cotenant.base.controllers.feature import ControllerCondition, FeatureState
 from cotenant.base.kubernetes.intent import Apply, Outcome
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections import KubeSettings
+from cotenant.cli.analysis.metric_source import found_prometheus
 from cotenant.cli.cluster.probes import cluster, reclaimed
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.manager.feature_status import Board
+from cotenant.profiler.prometheus.client import Client
+from cotenant.settings import Settings
 from tests.cli.test_doctor import invoke
-from tests.support.api_server import ApiServer, make_certificate
+from tests.support.api_server import ApiServer, Tunnel, make_certificate
 
 STATUS = "/api/v1/namespaces/koordinator-system/configmaps/cotenant-status"
 CONFIGURATION = "/api/v1/namespaces/koordinator-system/configmaps/slo-controller-config"
@@ -252,3 +256,35 @@ def test_no_kubeconfig_is_a_warning_that_says_where_one_is_looked_for(tmp_path: 
     (finding,) = cluster.probes(KubeSettings(kubeconfig=str(tmp_path / "none.yaml")))
     assert (finding.probe, finding.state) == ("kubeconfig", ProbeState.WARNING)
     assert "--kubeconfig" in finding.fix
+
+
+@pytest.mark.server
+def test_a_prometheus_behind_the_api_server_is_asked_as_the_kubeconfig_reaches_that(
+    settings: KubeSettings, tmp_path: Path
+) -> None:
+    # the certificate is of another name (tls-server-name), and the way leads through a proxy with a password
+    make_certificate(tmp_path, "named", "authority", host="kubernetes.example")
+    server, tunnel = ApiServer(tmp_path / "named.pem", None), Tunnel("ann:secret")
+    threading.Thread(target=tunnel.serve_forever, args=(0.02,), daemon=True).start()
+    metadata = {"name": "prom", "namespace": "mon", "labels": {"app.kubernetes.io/name": "prometheus"}}
+    server.objects["/api/v1/services"] = [{"metadata": metadata, "spec": {"ports": [{"name": "web", "port": 9090}]}}]
+    names = "/api/v1/namespaces/mon/services/prom:9090/proxy/api/v1/label/__name__/values"
+    server.objects[names] = {"status": "success", "data": ["up"]}
+    document = yaml.safe_load(Path(settings.kubeconfig).read_text())
+    document["clusters"][0]["cluster"] |= {
+        "server": server.url,
+        "tls-server-name": "kubernetes.example",
+        "proxy-url": f"http://ann:secret@127.0.0.1:{tunnel.server_address[1]}",
+    }
+    Path(settings.kubeconfig).write_text(yaml.safe_dump(document))
+    try:
+        prometheus = found_prometheus(Settings(kube=settings), {})
+        assert prometheus is not None
+        client = Client(prometheus)
+        assert client.names(0, 1) == {"up"}
+        client.close()
+        assert tunnel.targets == [server.url.removeprefix("https://")] * 2  # for the list of Services, and for this
+    finally:
+        for running in (tunnel, server):
+            running.shutdown()
+            running.server_close()

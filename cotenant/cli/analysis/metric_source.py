@@ -140,6 +140,8 @@ def _discover_prometheus(
         client_cert_file=access.cert_file,
         client_key_file=access.key_file,
         insecure=settings.insecure or not access.verify,
+        server_name=access.server_name,
+        proxy=access.proxy,
     ), f"{how}, through the API server"
 
 
