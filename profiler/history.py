@@ -169,7 +169,7 @@ def pull(
     off_notes = _off_notes(source, store, TimeWindow(keep_since, now))
     notes += (*unnamed_notes(complete), *left_out_notes(complete), *off_notes)
     if old := store.keep(settings.keep_days):
-        notes += (f"files of usage older than {settings.keep_days} days removed: {old}",)
+        notes += (f"files of usage before the newest {settings.keep_days} days removed: {old}",)
     if again:
         notes += (f"usage in {counted(len(again), 'file')} that the store had lost was requested again",)
     unread = unread_seconds(done.holes)

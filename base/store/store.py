@@ -169,12 +169,14 @@ class Store:
                 self._days.compact(signal, most_parts_of_newest)
 
     def keep(self, most_days: int) -> int:
-        """Keep `most_days` days up to the newest stored one; return the number of removed days, counted per signal."""
+        """Keep the newest `most_days` days that are stored; return the number of removed days, counted per signal.
+
+        Days are counted, not dates: a clock that was far ahead for a moment stored a day that makes no other one old.
+        """
         with self._write_lock():
             stored = {signal: self._days.listing(signal) for signal in Signal}
-            newest = max((start for listing in stored.values() for start in listing), default=0)
-            oldest = newest - (most_days - 1) * DAY_SECONDS
-            old = [(signal, start) for signal, listing in stored.items() for start in listing if start < oldest]
+            newest = sorted({start for listing in stored.values() for start in listing})[-most_days:]
+            old = [(signal, start) for signal, listing in stored.items() for start in listing if start not in newest]
             for signal, start in old:
                 self._days.remove(signal, start, stored[signal][start])
         return len(old)

@@ -189,8 +189,7 @@ class Recorder:
             share = FIRST_SHARE if self.term.rounds < FIRST_ROUNDS else 1.0
             await self.read_round(spread=SPREAD * share, stopping=stopping)
             # Slots that end by then get no more samples; a clock that jumped ahead closes none.
-            newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds) + self._interval
-            if self.store_closed(min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS):
+            if self.store_closed(self._present_seconds() - self._interval - GRACE_SECONDS):
                 self._publish()
             await _pause(stopping, self._round_seconds * share - (time.monotonic() - begun_seconds))
 
@@ -314,8 +313,14 @@ class Recorder:
             return False
         return True
 
+    def _present_seconds(self) -> float:
+        """Return the present time, at most an interval after the newest sample: a clock may have jumped ahead."""
+        pending = (slot.end_seconds for slots in self.term.pending for slot in slots)
+        newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds, *pending)
+        return min(self._clock.now_seconds(), newest + self._interval)
+
     def _store_pending(self) -> None:
-        now, store = self._clock.now_seconds(), self._store
+        now, store = self._present_seconds(), self._store
         restarts, pods = self._earlier_restarts(now), self.watch.pods()
         containers, nodes = self.term.pending
         containers[:] = [slot for slot in containers if not self._is_stored(slot)]

@@ -22,7 +22,7 @@ from cotenant.base.kube.auth import Access
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections import KubeSettings
 from cotenant.base.store.store import Store
-from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
@@ -137,6 +137,29 @@ def test_a_slot_that_an_earlier_process_stored_stays_with_its_peak(api: ApiServe
     assert values(store, Signal.CPU_USAGE_MEAN, "web", "main") == pytest.approx([1000, 100])
     assert values(store, Signal.CPU_USAGE_MAX, "web", "main") == pytest.approx([1000, 100])
     assert values(store, Signal.MEMORY_WORKING_SET_MAX, "web", "main") == [900 * MIB, 100 * MIB]
+
+
+def test_a_clock_that_jumps_far_ahead_costs_no_history(api: ApiServer, tmp_path: Path) -> None:
+    """More than profiler.keep_days, as a machine's clock that begins wrong: what is stored then would be the newest."""
+    api.objects["/api/v1/pods"] = [pod("web", "Running"), pod("gone", "Running")]
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
+    with recorder_of(api, store, clock) as recorder:
+        recorder.watch.start()
+        try:
+            assert recorder.watch.wait_synced(30)
+            for slot, jump in enumerate((0, 400 * DAY_SECONDS, 0)):
+                for k in range(5):
+                    clock.seconds = BEGUN + FIVE_MINUTES_SECONDS * slot + 60 * k
+                    read(recorder, clock.seconds, clock.seconds - BEGUN, 100)
+                clock.seconds += jump + 100
+                assert recorder.store_closed(BEGUN + FIVE_MINUTES_SECONDS * (slot + 1))
+        finally:
+            recorder.watch.stop()
+    assert values(store, Signal.CPU_USAGE_MEAN, "web", "main", slots=3) == pytest.approx([1000, 1000, 1000])
+    # Requests are of the present hour: that of the newest sample, not that of the clock.
+    assert store.span(Signal.CPU_REQUEST) == (BEGUN, BEGUN + HOUR_SECONDS)
+    inventory = store.read_inventory()
+    assert inventory is not None and inventory.time_seconds < BEGUN + HOUR_SECONDS
 
 
 def test_a_kill_counts_once_as_long_as_the_pod_shows_it(api: ApiServer, tmp_path: Path) -> None:
