@@ -26,6 +26,7 @@ from cotenant.enforcer.knob_table import Version
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 
 FILE: Final = "resctrl-groups.json"
+ROOT: Final = Path("/sys/fs/resctrl")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _LINE: Final = re.compile(r"(L3|MB):([0-9]+=[0-9a-f]+)(;[0-9]+=[0-9a-f]+)*")
 
@@ -76,12 +77,7 @@ class ResctrlKeeper:
     surface: Final = Surface.RESCTRL
 
     def __init__(
-        self,
-        folder: Path,
-        boot_id: str,
-        tasks: Tasks,
-        root: Path = Path("/sys/fs/resctrl"),
-        files: KernelFiles | None = None,
+        self, folder: Path, boot_id: str, tasks: Tasks, root: Path = ROOT, files: KernelFiles | None = None
     ) -> None:
         self._note, self._boot_id, self._tasks, self._root = folder / FILE, boot_id, tasks, root
         self._files = files or KernelFiles()
@@ -182,7 +178,7 @@ def _settings(text: str) -> dict[tuple[str, int], int]:
     return numbers
 
 
-def read_resctrl(root: Path = Path("/sys/fs/resctrl"), cpuinfo: Path = Path("/proc/cpuinfo")) -> ResctrlReading | None:
+def read_resctrl(root: Path = ROOT, cpuinfo: Path = Path("/proc/cpuinfo")) -> ResctrlReading | None:
     """Read the processor's resource control; None if its file system is not mounted or offers no control."""
     try:
         domains = _settings((root / "schemata").read_text())

@@ -70,9 +70,8 @@ def admit_evictions(
 ) -> Admitted:
     """Choose the evictions to request now, in the given order; `pods` are those of this tick, by uid."""
     passed = max(0.0, at_seconds - admission.at_seconds)
-    tokens = min(float(rate.burst), admission.tokens + passed * rate.per_minute / 60)
-    if not rate.per_minute:
-        tokens = 0.0
+    filled = min(float(rate.burst), admission.tokens + passed * rate.per_minute / 60)
+    tokens = filled if rate.per_minute else 0.0
     asked_at = {uid: at for uid, at in admission.by_uid.items() if at_seconds - at < AGAIN_SECONDS}
     chosen: list[Evict] = []
     for eviction in evictions:
