@@ -89,7 +89,8 @@ class Backlog:
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
         self._filled_seconds = now_seconds
-        waiting = [s for s, x in self.series.items() if x.pending and now_seconds - x.told_seconds >= REPEAT_SECONDS]
+        since = now_seconds - REPEAT_SECONDS  # one told in the future was told before the clock was set back
+        waiting = [s for s, x in self.series.items() if x.pending and not since < x.told_seconds <= now_seconds]
         chosen = waiting[: int(self._tokens)]
         self._tokens -= len(chosen)
         return [(subject, replace(self.series[subject])) for subject in chosen]

@@ -166,6 +166,16 @@ def subject(number: int) -> EventSubject:
     return EventSubject(Regarding("v1", "Node", f"n{number}"), "Degraded", "no NodeMetric")
 
 
+def test_a_repeated_event_is_told_within_a_minute_after_the_clock_was_set_back() -> None:
+    backlog, repeated = Backlog(), subject(1)
+    for now in (NOW, NOW - 3600):  # an hour ahead until the machine asked for the time
+        backlog.add(repeated, "x", now)
+        assert [due for due, _ in backlog.due(now)] == [repeated]
+        backlog.told(repeated, 1, now)
+        backlog.add(repeated, "x", now + 1)
+        assert backlog.due(now + 1) == []
+
+
 def test_the_same_thing_is_told_once_a_minute() -> None:
     backlog = Backlog()
     backlog.add(subject(1), "x", NOW)
