@@ -119,6 +119,21 @@ def test_collection_pressure_raises_heap_request_and_limit_together() -> None:
     assert kinds == {FindingKind.HEAP_PRESSURE}
 
 
+@pytest.mark.parametrize(
+    ("limit", "most", "raised"), [(1500, 1600, False), (None, 1600, False), (1500, 1800, True), (None, 1900, True)]
+)
+def test_a_heap_is_raised_within_the_annotated_maximum_or_not_at_all(
+    limit: int | None, most: int, raised: bool
+) -> None:
+    pressed = ManagedHeap("jvm", GIB, 900 * MIB, GIB, 100 * MIB, 0.2)
+    evidence = with_heap(web(1200 * MIB, 1300 * MIB, limit and limit * MIB), pressed)
+    annotated = replace(evidence.workloads[0], annotations={"cotenant.dev/max-memory": f"{most}Mi"})
+    recommended = recommended_for(replace(evidence, workloads=(annotated,)))
+    # The heap takes 1,536 + 203 = 1,739 MiB; without a limit the request rises by 512 to 1,812 MiB.
+    expected = (1300, limit) if not raised else (1739, 1739) if limit else (1812, None)
+    assert (amounts(recommended), recommended.heap is not None) == (expected, raised)
+
+
 @pytest.mark.parametrize("live_bytes", [100 * MIB, GIB], ids=["room enough", "nobody knows what is live"])
 def test_collections_that_no_size_ends_raise_no_heap(live_bytes: int) -> None:
     pressed = ManagedHeap("jvm", GIB, live_bytes, GIB, 100 * MIB, 0.2)

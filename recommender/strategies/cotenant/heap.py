@@ -82,19 +82,19 @@ def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerConte
     """Return the memory drafts adapted to the proposed heaps, before the cluster's bounds."""
     sized = dict(drafts)
     for index, heap in heaps.items():
-        slot, limit_slot = Slot(index, MEMORY, Field.REQUEST), Slot(index, MEMORY, Field.LIMIT)
+        slot, limit_slot, place = Slot(index, MEMORY, Field.REQUEST), Slot(index, MEMORY, Field.LIMIT), places[index]
         if heap.change:
             # Not above what heap and rest can take; more by as much as the heap rises.
-            place = places[index]
             request = drafts[slot]
             if heap.change > 0:
-                sized[slot] = request.at_least(RULE, max(request.now or 0, request.amount) + heap.change, Reason.HEAP)
+                draft = request.at_least(RULE, max(request.now or 0, request.amount) + heap.change, Reason.HEAP)
+                sized[slot] = size.apply_size_steps(place, MEMORY, draft)
             else:
                 draft = request.at_most(RULE, heap.floor_bytes, Reason.HEAP)
                 sized[slot] = size.dead_band(place, size.apply_size_steps(place, MEMORY, draft), MEMORY)
         if limit := drafts.get(limit_slot):
             beyond = limit.now is not None and limit.now < heap.floor_bytes
-            limit = limit.at_least(RULE, heap.floor_bytes, Reason.HEAP)
+            limit = size.within_annotation(place, limit.at_least(RULE, heap.floor_bytes, Reason.HEAP), MEMORY)
             sized[limit_slot] = replace(limit, must_raise=limit.must_raise or beyond)
     return sized
 
@@ -109,7 +109,8 @@ def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
     for index, heap in heaps.items():
         request, limit = (drafts.get(Slot(index, MEMORY, field)) for field in (Field.REQUEST, Field.LIMIT))
         fits = limit is None or limit.amount >= heap.floor_bytes
-        if heap.change and fits and request is not None and request.amount != request.now:
+        least = min((request.now or 0) + heap.change, heap.floor_bytes) if request and heap.change > 0 else 0
+        if heap.change and fits and request is not None and request.amount != request.now and request.amount >= least:
             moving[index] = heap
         elif heap.change or not fits:
             # Memory drafts at their present amounts; is_all: the request's too, which went with a heap.

@@ -118,8 +118,7 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
     formula = f"max({terms}highest demand {_amount(CPU, seen_millicores)} x {margin:g}, request)"
     needed = max(least, highest, request_draft.amount)
     draft = Draft(now, needed, reason, formula, must_raise=demand.highest[place.index] > now)
-    draft = draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
-    draft = dead_band(place, draft, CPU)
+    draft = dead_band(place, within_annotation(place, draft, CPU), CPU)
     if not place.policy.lower_limits:
         draft = _not_below_now(place, draft, now, CPU, Reason.LIMIT_KEPT)
     return draft.at_least("never below the request", request_draft.amount, request_draft.reason_beside)
@@ -135,7 +134,7 @@ def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft |
         return None
     highest, margin = _with_limit_margin(place, demand)
     draft = Draft(now, max(highest, now), Reason.OBSERVED_MAXIMUM, f"highest demand x {margin:g}", must_raise=True)
-    return draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
+    return within_annotation(place, draft, CPU)
 
 
 def limit_above(now: int | None, request_draft: Draft, raised: Draft | None = None) -> Draft | None:
@@ -153,7 +152,11 @@ def _with_limit_margin(place: ContainerContext, demand: ResourceDemand) -> tuple
 
 def _not_below_now(place: ContainerContext, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
     """Return the draft, not below the present amount unless an annotation's maximum is."""
-    draft = draft.at_least(KEPT, now, reason)
+    return within_annotation(place, draft.at_least(KEPT, now, reason), resource)
+
+
+def within_annotation(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:
+    """Return the draft, at most the annotated maximum of the resource."""
     return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
 
 
@@ -165,9 +168,8 @@ def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) 
         draft = draft.moved(f"whole cores for {place.workload.qos}", cores, Reason.WHOLE_CORES)
     steps = place.own.cpu_steps_millicores if resource is CPU else place.own.memory_steps_bytes
     draft = draft.at_least("spec ladder", next_step(draft.amount, steps), Reason.SPEC_LADDER)
-    low, high = place.policy.bounds[resource]
-    draft = draft.at_least(f"annotation {PREFIX}min-{resource}", low, Reason.ANNOTATION)
-    return draft.at_most(f"annotation {PREFIX}max-{resource}", high, Reason.ANNOTATION)
+    draft = draft.at_least(f"annotation {PREFIX}min-{resource}", place.policy.bounds[resource][0], Reason.ANNOTATION)
+    return within_annotation(place, draft, resource)
 
 
 def next_step(amount: int, steps: Sequence[int]) -> int | None:
