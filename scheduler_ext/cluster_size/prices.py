@@ -31,6 +31,7 @@ SPOT_LABELS: Final = {
     "karpenter.sh/capacity-type": "spot",
     "eks.amazonaws.com/capacityType": "SPOT",
     "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
 """Labels of nodes, with the value that marks spot machines."""

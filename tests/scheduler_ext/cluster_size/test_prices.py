@@ -64,6 +64,7 @@ def test_a_node_of_an_unknown_type_or_without_a_type_has_no_price_and_is_counted
         {"karpenter.sh/capacity-type": "spot"},
         {"eks.amazonaws.com/capacityType": "SPOT"},
         {"cloud.google.com/gke-spot": "true"},
+        {"cloud.google.com/gke-preemptible": "true"},
         {"kubernetes.azure.com/scalesetpriority": "spot"},
     ],
     ids=lambda label: next(iter(label)),
