@@ -28,19 +28,21 @@ AT_ONCE: Final[dict[str, Any]] = {"first_seconds": 0.0, "niceness": 0}
 
 
 @pytest.mark.parametrize(
-    ("analysed", "last", "due"),
+    ("analysed", "last", "now", "due"),
     [
-        (None, None, None),  # nothing was analysed yet
-        (BEGUN, None, BEGUN),  # never replayed, never tried
-        (BEGUN, BEGUN, None),  # these results were tried
-        (BEGUN + DAY - 1, BEGUN, None),  # a scan of the same day
-        (BEGUN + DAY, BEGUN, BEGUN + DAY),
+        (None, None, BEGUN, None),  # nothing was analysed yet
+        (BEGUN, None, BEGUN, BEGUN),  # never replayed, never tried
+        (BEGUN, BEGUN, BEGUN + 2 * DAY, None),  # these results were tried
+        (BEGUN + DAY - 1, BEGUN, BEGUN + DAY - 1, None),  # a scan of the same day
+        (BEGUN + DAY, BEGUN, BEGUN + DAY, BEGUN + DAY),
+        (BEGUN + DAY, BEGUN + 600, BEGUN + DAY, None),  # the replay ended ten minutes after the results of its day,
+        (BEGUN + DAY, BEGUN + 600, BEGUN + DAY + 600, BEGUN + DAY),  # so the next day's are replayed as much later
     ],
 )
 def test_results_are_replayed_once_and_at_most_once_a_day(
-    analysed: int | None, last: int | None, due: int | None
+    analysed: int | None, last: int | None, now: int, due: int | None
 ) -> None:
-    assert due_seconds(analysed, last) == due
+    assert due_seconds(analysed, last, now) == due
 
 
 def until(done: Callable[[], object]) -> None:

@@ -130,7 +130,7 @@ class BackgroundReplay:
                 last = max(
                     (t for t in (self._tried_seconds, replay.computed_seconds if replay else None) if t), default=None
                 )
-                analysed = due_seconds(overview.computed_seconds if overview else None, last)
+                analysed = due_seconds(overview.computed_seconds if overview else None, last, time.time())
             except CotenantError as error:
                 _log.warning("results_unreadable", error=error.message)
                 continue
@@ -197,15 +197,16 @@ class BackgroundReplay:
                     self._error = log_line.msg.removeprefix("error: ")
 
 
-def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
+def due_seconds(analysed_seconds: int | None, last_seconds: int | None, now_seconds: float) -> int | None:
     """Return `analysed_seconds`, the Unix time of the newest results, if a replay of them is due, else None.
 
-    It is due if `last_seconds` is None or at least a day earlier. `last_seconds` is the later of two Unix times: of the
-    stored replay, and of the results whose replay was tried last.
+    It is due if they are newer than `last_seconds` and that is a day ago, or None. `last_seconds` is the later of two
+    Unix times: of the stored replay's end, and of the results whose replay was tried last.
     """
-    if analysed_seconds is None or (last_seconds is not None and analysed_seconds - last_seconds < DAY_SECONDS):
-        return None
-    return analysed_seconds
+    if analysed_seconds is None or last_seconds is None:
+        return analysed_seconds
+    now_seconds = max(now_seconds, analysed_seconds)  # a demo's clock may be ahead of this machine's
+    return analysed_seconds if analysed_seconds > last_seconds and now_seconds - last_seconds >= DAY_SECONDS else None
 
 
 @contextmanager
