@@ -178,6 +178,14 @@ def test_a_limit_makes_way_for_a_raised_request_and_is_neither_lowered_nor_remov
     assert [amount(wide, r, LIMIT) for r in Resource] == [4000, 4096 * MIB]
 
 
+def test_a_limit_stays_where_a_full_quota_keeps_the_request_that_a_sibling_would_raise() -> None:
+    sizes = {"requests": {MEMORY: 256 * MIB}, "limits": {MEMORY: 400 * MIB}}
+    scenario = replace(young(old(MEMORY, 500 * MIB), days=2, **sizes), quotas=[Quota("shop", "q", MEMORY, False, 0, 0)])  # type: ignore[arg-type]
+    recommendation = recommended(scenario)
+    # 300 x 1.15 = 345 MiB are below the present limit, and the quota has nothing for a larger request.
+    assert [amount(recommendation, MEMORY, which) // MIB for which in (REQUEST, LIMIT)] == [256, 400]
+
+
 def test_a_raise_that_leaves_another_container_less_is_not_made() -> None:
     # 400 m are left in the quota; proxy's own history asks for 200 + sqrt(400) = 220 m, 120 m more than now, and web's
     # sibling for 400 m more: both scaled to the 400 m would leave proxy less than without

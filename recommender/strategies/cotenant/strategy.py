@@ -134,7 +134,9 @@ def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
         return plain
     moved = {slot: draft for slot, draft in more.drafts.items() if before.get(slot) != draft.amount}
     raised = {key: sibling for key, sibling in priors_given.items() if Slot(*key, REQUEST) in moved}
-    return replace(more, drafts=plain.drafts | moved, raised=raised)
+    # a limit rises with its request alone, which a quota may have kept
+    own = {slot: draft for slot, draft in moved.items() if (slot.index, slot.resource) in raised}
+    return replace(more, drafts=plain.drafts | own, raised=raised)
 
 
 def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool:
