@@ -7,7 +7,7 @@ change. A runtime is an entry point of group `cotenant.runtimes`: a class withou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -119,6 +119,6 @@ def _load_runtime(point: EntryPoint) -> ManagedRuntime:
     return runtime
 
 
-def runtime_named(name: str, among: Iterable[ManagedRuntime] | None = None) -> ManagedRuntime | None:
+def runtime_named(name: str) -> ManagedRuntime | None:
     """Return the runtime of this name, or None if it is not installed any more."""
-    return next((runtime for runtime in (runtimes() if among is None else among) if runtime.name == name), None)
+    return next((runtime for runtime in runtimes() if runtime.name == name), None)

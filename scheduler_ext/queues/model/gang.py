@@ -109,16 +109,14 @@ def gang_key(namespace: str, labels: Mapping[str, str], annotations: Mapping[str
     return f"{namespace}/{name}" if name else ""
 
 
-def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
-    """Return the gang that a PodGroup defines; `wait_seconds` applies if the PodGroup sets none."""
+def gang_of_pod_group(body: Json) -> Gang:
+    """Return the gang that a PodGroup defines."""
     meta, spec, status = (mapping_or_empty(body.get(key)) for key in ("metadata", "spec", "status"))
     annotations, reader = mapping_or_empty(meta.get("annotations")), _Reader()
     namespace, name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
     reader.source = f"podgroups/{namespace}/{name}"
-    own_wait_seconds = reader.wait(spec.get("scheduleTimeoutSeconds"), "spec.scheduleTimeoutSeconds")
-    gang = reader.gang(
-        namespace, name, (spec.get("minMember"), "spec.minMember"), annotations, own_wait_seconds or wait_seconds
-    )
+    wait_seconds = reader.wait(spec.get("scheduleTimeoutSeconds"), "spec.scheduleTimeoutSeconds")
+    gang = reader.gang(namespace, name, (spec.get("minMember"), "spec.minMember"), annotations, wait_seconds)
     try:
         created_seconds = moment_of(meta.get("creationTimestamp"), "") or 0.0
     except UsageError:
@@ -134,14 +132,9 @@ def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
 
 
 def gang_of_pod(
-    namespace: str,
-    pod: str,
-    labels: Mapping[str, str],
-    annotations: Mapping[str, str],
-    created_seconds: float = 0.0,
-    wait_seconds: float = 0.0,
+    namespace: str, pod: str, labels: Mapping[str, str], annotations: Mapping[str, str], created_seconds: float = 0.0
 ) -> Gang | None:
-    """Return the gang that a pod's annotations define, or None; `wait_seconds` applies if they set none.
+    """Return the gang that a pod's annotations define, or None.
 
     A pod that only names a PodGroup defines a gang with a problem, which applies if that PodGroup does not exist.
     """
@@ -151,11 +144,11 @@ def gang_of_pod(
     reader = _Reader(f"pods/{namespace}/{pod}")
     light = labels.get(LIGHT_MINIMUM_LABEL)
     minimum = (light, LIGHT_MINIMUM_LABEL) if light else (annotations.get(MINIMUM_ANNOTATION), MINIMUM_ANNOTATION)
-    own_wait_seconds = reader.wait(annotations.get(WAIT_ANNOTATION), WAIT_ANNOTATION)
+    wait_seconds = reader.wait(annotations.get(WAIT_ANNOTATION), WAIT_ANNOTATION)
     name = key.partition("/")[2]
     if minimum[0] is None:
         reader.problem = f"{reader.source}: no PodGroup {key} exists, and {MINIMUM_ANNOTATION} is missing"
-    gang = reader.gang(namespace, name, minimum, annotations, own_wait_seconds or wait_seconds)
+    gang = reader.gang(namespace, name, minimum, annotations, wait_seconds)
     return replace(gang, created_seconds=created_seconds)
 
 
