@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 
@@ -127,7 +127,7 @@ class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
     overridden: tuple[str, ...] = ()
     because: str = ""
     second_person: str = ""
-    canary: float = 0.0
+    canary: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     gpu_shares: bool = False
     ladder: bool = False
 

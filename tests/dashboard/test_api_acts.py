@@ -291,6 +291,22 @@ def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
         assert some["rows"] == [{"change": first["change"], "state": "rolled-back"}] and some["of"] == 2
 
 
+def test_a_canary_outside_0_to_1_is_refused_and_nothing_changes(cluster: Scene) -> None:
+    ref = cluster.acceptable()[0]
+    before = cluster.resources(ref)
+    with script(cluster) as me:
+        # 10 for "10 %" would change all at once but one, -1 and NaN all at once
+        for number, share in enumerate(("10", "1.5", "-1", "NaN", "1e999")):
+            for path in ("reviews", "changes"):
+                body = f'{{"workloads": ["{ref}"], "canary": {share}}}'
+                headers = {"Idempotency-Key": f"c{number}", "Content-Type": "application/json"}
+                response = me.post(f"{V1}/{path}", data=body, headers=headers)
+                assert response.status_code == 422, (path, share, response.text)
+                assert "`$.canary`" in response.json()["message"], response.text
+        assert me.get(f"{V1}/changes").json()["total"] == 0
+    assert cluster.resources(ref) == before
+
+
 def test_openapi_describes_bodies_answers_and_errors(cluster: Scene) -> None:
     with script(cluster) as me:
         paths = me.get("/openapi.json").json()["paths"]
