@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from fastapi import APIRouter, Body, Header, Query, Response
 
-from cotenant.base.errors import ClusterInvalid, KeyTaken, NoData, StoreBusy, UsageError
+from cotenant.base.errors import NoData, StoreBusy, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed, Right
 from cotenant.base.table import Kind, Schema
@@ -327,7 +327,7 @@ def _in_words(endpoint: Callable[..., Response]) -> Callable[..., Response]:
     def answer(*args: Any, **keywords: Any) -> Response:
         try:
             return endpoint(*args, **keywords)
-        except (KeyTaken, UsageError, ClusterInvalid) as error:
+        except UsageError as error:
             return json_answer(ErrorAnswer.of(error), 422)
         except StoreBusy as error:
             refusal = json_answer(ErrorAnswer.of(error), 503)

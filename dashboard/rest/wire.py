@@ -44,8 +44,9 @@ def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
         body = raw | {key: list(dict.fromkeys(value)) for key, value in texts.items()}
     require_short_lists(body, MOST_LISTED)
     try:
+        msgspec.json.encode(body)  # half of a surrogate pair is no text for a file, a ledger or a cluster
         return msgspec.convert(body, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise UsageError(f"the body is not valid: {error}", fix="See /docs for the body's fields.") from error
 
 
