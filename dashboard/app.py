@@ -19,6 +19,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
+from starlette.exceptions import HTTPException
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.clock import Clock, SystemClock
@@ -35,6 +36,7 @@ from cotenant.dashboard.frame.navigation import lead_on
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rest import autopilot, plans, queues, rebalance, reference, results
 from cotenant.dashboard.rest import changes as api_acts
+from cotenant.dashboard.rest.wire import ErrorAnswer, error_doc, json_answer
 from cotenant.dashboard.server.connections import BoundedHeads
 from cotenant.dashboard.server.health import Health
 from cotenant.dashboard.server.listener import bind_socket
@@ -77,6 +79,7 @@ def create_app(
         docs_url=None,
         openapi_url=f"{base}openapi.json",
         redoc_url=None,
+        responses=error_doc(),
     )
     app.state.source = view.source
     app.add_middleware(Faults)  # before Dash adds its own, so that it is inside of that
@@ -85,7 +88,8 @@ def create_app(
     app.include_router(login.router(gate, resolved.current_user, base))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _error_response)
-    app.add_exception_handler(RequestValidationError, _validation_error_response)
+    app.add_exception_handler(RequestValidationError, _framework_refusal)
+    app.add_exception_handler(HTTPException, _framework_refusal)
     health = Health(replace(view, source=source))
     health.add_to(app, base)
     gate.serve(base, _add_pages(app, view))
@@ -124,11 +128,16 @@ async def _error_response(request: Request, error: Exception) -> Response:
     return answer
 
 
-async def _validation_error_response(_request: Request, error: Exception) -> Response:
-    """Return the 422 response to a request with invalid parts, in the form of every other error."""
-    assert isinstance(error, RequestValidationError)
-    parts = "; ".join(f"{'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}" for problem in error.errors())
-    return results.invalid_request_response(f"the request is not valid: {parts}")
+async def _framework_refusal(_request: Request, error: Exception) -> Response:
+    """Return the framework's own refusal, of a method, a parameter or a body, in the form of every other error."""
+    if isinstance(error, RequestValidationError):
+        why = "; ".join(f"{'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}" for problem in error.errors())
+    else:
+        why = str(getattr(error, "detail", error))
+    answer = ErrorAnswer("UsageError", f"the request is not valid: {why}", "See /docs for the parameters.")
+    refusal = json_answer(answer, getattr(error, "status_code", 422))
+    refusal.headers.update(getattr(error, "headers", None) or {})
+    return refusal
 
 
 def _add_pages(app: FastAPI, view: View) -> list[str]:

@@ -192,7 +192,12 @@ def openapi() -> dict[str, Any]:
 def rest_page() -> str:
     """Every endpoint: what it does, parameters, whether it takes a body."""
     lines = ["# REST API", "", GENERATED, ""]
-    lines += ["A dashboard serves this at `/docs`, and for machines with all schemas at `/openapi.json`.", ""]
+    lines += [
+        "A dashboard serves this at `/docs`, and for machines with the schemas of rows, bodies and errors at",
+        "`/openapi.json`. A request that is refused or fails is answered with a status of 400 or more, and JSON with",
+        "`error` (its kind), `message` (what happened) and `fix` (what helps, or empty).",
+        "",
+    ]
     for path, item in openapi()["paths"].items():
         for method in METHODS:
             if method in item:

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Body, Header, Query, Response
 from cotenant.base.errors import NoData, StoreBusy, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed, Right
-from cotenant.base.table import Kind, Schema
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderProgress
 from cotenant.changes.model.ladder_tables import ladders_table, rungs_table
@@ -45,6 +44,7 @@ from cotenant.dashboard.rest.wire import (
     json_answer,
     read_body,
     require_short_lists,
+    row_schema,
     schema_of,
 )
 
@@ -154,8 +154,7 @@ def router(view: View, prefix: str) -> APIRouter:
         results.require_format(CHANGES, form)
         return results.answer(source.snapshot(), CHANGES, search, form, window)
 
-    summary = "Accepted changes, and the state of each"
-    results.add_table(routes, "changes", CHANGES, summary, answer_changes, name="changes", responses=_rows_of(CHANGES))
+    results.add_table(routes, "changes", CHANGES, "Accepted changes, and the state of each", answer_changes)
 
     @routes.get("/changes/{change}", summary="One change: its row, the changed values, its ledger entries",
                 **_doc(ChangeDetail, 404))  # fmt: skip
@@ -178,8 +177,7 @@ def router(view: View, prefix: str) -> APIRouter:
         results.require_format(ENTRIES, form)
         return results.answer(source.entries(), ENTRIES, search, form, window)
 
-    route_options = {"name": "entries", "responses": _rows_of(ENTRIES)}
-    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries, **route_options)
+    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries)
 
     @routes.get("/permissions", summary="What the cluster allows the caller, by SelfSubjectAccessReview",
                 **_doc(list[Permission], 403, 503))  # fmt: skip
@@ -375,42 +373,17 @@ WORDS: Final[Mapping[int, str]] = {
     422: "A guardrail refuses, the body is invalid, or the key belongs to another request; nothing was done.",
     503: "The cluster does not answer, or another process writes the ledger: try again.",
 }
-_CELLS: Final[Mapping[Kind, str]] = {Kind.TEXT: "string", Kind.LIST: "array", Kind.INTEGER: "integer"}
-
-
-def _row_schema(schema: Schema) -> dict[str, Any]:
-    cells = {c.name: {"type": [_CELLS.get(c.kind, "number"), "null"], "description": c.doc} for c in schema.columns}
-    return {"type": "object", "properties": cells}
-
-
-_CHANGED: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {"changes": {"type": "array", "items": _row_schema(CHANGES)}},
-}
-
-
-def _rows_of(schema: Schema) -> dict[int | str, Any]:
-    """Return the OpenAPI responses of a table's endpoint."""
-    rows = {"type": "array", "items": _row_schema(schema)}
-    numbers = {name: {"type": "integer"} for name in ("total", "of", "offset")}
-    texts = {name: {"type": "string"} for name in ("table", "version")}
-    return _responses({"type": "object", "properties": {**texts, **numbers, "rows": rows}}, (400, 403))
+_CHANGES: Final[dict[str, Any]] = {"type": "array", "items": row_schema(CHANGES)}
+_CHANGED: Final[dict[str, Any]] = {"type": "object", "properties": {"changes": _CHANGES}}
 
 
 def _doc(answer: Any, *statuses: int, body: Any = None, created: bool = False) -> dict[str, Any]:
     """Return the OpenAPI schemas of an endpoint: its answer, errors and body."""
-    answer_schema = answer if isinstance(answer, dict) else None if answer in (None, bytes) else schema_of(answer)
-    doc: dict[str, Any] = {"responses": _responses(answer_schema, statuses, created=created)}
-    return doc if body is None else {**doc, **body_doc(body)}
-
-
-def _responses(answer: dict[str, Any] | None, statuses: Sequence[int], created: bool = False) -> dict[int | str, Any]:
     wrong = {"application/json": {"schema": schema_of(ErrorAnswer)}}
-    responses: dict[int | str, Any] = {
-        status: {"description": WORDS.get(status, "Not understood."), "content": wrong} for status in statuses
-    }
-    if answer is not None:
-        responses[200] = {"description": "As asked.", "content": {"application/json": {"schema": answer}}}
+    responses: dict[int | str, Any] = {status: {"description": WORDS[status], "content": wrong} for status in statuses}
+    if answer not in (None, bytes):
+        schema = answer if isinstance(answer, dict) else schema_of(answer)
+        responses[200] = {"description": "As asked.", "content": {"application/json": {"schema": schema}}}
         if created:
             responses[201] = {**responses[200], "description": "Accepted now."}
-    return responses
+    return {"responses": responses, **({} if body is None else body_doc(body))}

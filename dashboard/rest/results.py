@@ -39,7 +39,7 @@ from cotenant.base.tables.quantity import Sign
 from cotenant.base.tables.queries import Relation
 from cotenant.base.text import csv_text, visible
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
+from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer, row_schema
 from cotenant.dashboard.sources.namespace_filter import with_savings
 from cotenant.dashboard.sources.source import SCHEMAS, Snapshot
 from cotenant.dashboard.sources.status import status
@@ -215,20 +215,25 @@ LiveTable = Callable[[], tuple[float, Table]]
 """Returns the Unix time at which a table was read, and the table, as far as the requesting person may see it."""
 
 
-def add_table(api: APIRouter, path: str, schema: Schema, summary: str, respond: Respond, **more: Any) -> None:
-    """Add a GET endpoint for a table at `path`; `more` may set its `name` and `responses`."""
+def add_table(api: APIRouter, path: str, schema: Schema, summary: str, respond: Respond) -> None:
+    """Add a GET endpoint for a table at `path`."""
 
     def table(request: Request, form: Format = "json", offset: Offset = 0, limit: Limit = MAX_LIMIT) -> Response:
         return respond(request.url.query, form, slice(offset, offset + limit))
 
+    fields: dict[str, Any] = {text: {"type": "string"} for text in ("table", "cluster", "version")}
+    fields |= {number: {"type": "integer"} for number in ("total", "of", "offset")}
+    fields["rows"] = {"type": "array", "items": row_schema(schema)}
+    content = {"application/json": {"schema": {"type": "object", "properties": fields}}}
     api.add_api_route(
         f"/{path}",
         table,
         methods=["GET"],
         summary=summary,
         description=table_description(schema),
+        responses={200: {"description": "The rows of `offset` and `limit`.", "content": content}},
         openapi_extra={"parameters": filter_parameters(schema)},
-        **{"name": schema.name, **more},
+        name=schema.name,
     )
 
 
@@ -339,11 +344,6 @@ def problem(error: CotenantError) -> Response:
     """Return an error as a JSON response: what happened and what helps."""
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
     return json_answer(ErrorAnswer.of(error), status)
-
-
-def invalid_request_response(message: str) -> Response:
-    """Return the 422 response to a request with an invalid parameter or body."""
-    return json_answer(ErrorAnswer("UsageError", message, "See /docs for the parameters."), 422)
 
 
 def table_description(schema: Schema) -> str:

@@ -9,10 +9,12 @@ import msgspec
 from fastapi import Body, Response
 
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.table import Kind, Schema
 
 BodyT = TypeVar("BodyT")
 MOST_LISTED: Final = 1_000
 """Most members of one list of a request: workloads, pods, nodes, namespaces."""
+_CELLS: Final[Mapping[Kind, str]] = {Kind.TEXT: "string", Kind.LIST: "array", Kind.INTEGER: "integer"}
 JsonBody = Annotated[dict[str, Any], Body()]
 
 
@@ -63,6 +65,18 @@ def require_short_lists(body: Any, most: int) -> None:
             waiting.extend((f"{place}[{number}]", item) for number, item in enumerate(value))
         elif isinstance(value, dict):
             waiting.extend((f"{place}.{key}".lstrip("."), item) for key, item in value.items())
+
+
+def error_doc() -> dict[int | str, Any]:
+    """Return the OpenAPI response of an endpoint that refuses or fails, which `create_app` gives to all of them."""
+    what = "Refused or failed: the kind of error, what happened, and what helps."
+    return {"default": {"description": what, "content": {"application/json": {"schema": schema_of(ErrorAnswer)}}}}
+
+
+def row_schema(schema: Schema) -> dict[str, Any]:
+    """Return the JSON schema of a table's row; `columns` and missing values can leave out any of its cells."""
+    cells = {c.name: {"type": [_CELLS.get(c.kind, "number"), "null"], "description": c.doc} for c in schema.columns}
+    return {"type": "object", "properties": cells}
 
 
 def body_doc(kind: Any) -> dict[str, Any]:

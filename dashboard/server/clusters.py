@@ -26,7 +26,7 @@ from cotenant.dashboard.access.gate import OPEN, Gate
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.rest import reference, results
 from cotenant.dashboard.rest.tools import TAG, path_in_id
-from cotenant.dashboard.rest.wire import json_answer
+from cotenant.dashboard.rest.wire import error_doc, json_answer
 from cotenant.recommender.model.clusters import CLUSTERS, clusters_table
 from cotenant.recommender.model.views import Overview
 
@@ -107,7 +107,7 @@ def _scope_with_path(scope: Scope, path: str) -> Scope:
 def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     """Return the application with the page of all clusters, their table over REST, the reference, and the login."""
     base = gate.base
-    front = FastAPI(title="cotenant", docs_url=None, openapi_url=None, redoc_url=None)
+    front = FastAPI(title="cotenant", docs_url=None, openapi_url=None, redoc_url=None, responses=error_doc())
     front.add_middleware(Faults)
     front.include_router(login.router(gate, gate.current_user, base))
 

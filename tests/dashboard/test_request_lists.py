@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+import jsonschema  # type: ignore[import-untyped]
 import msgspec
 import pytest
+import requests
 
 from cotenant.autopilot.service import autopilot_service_of
 from cotenant.base.errors import StoreBusy
@@ -74,10 +77,14 @@ class House:
                 if properties:
                     yield method, path, properties
 
-    def send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Any:
+    def send(self, method: str, path: str, body: Any, headers: dict[str, str]) -> requests.Response:
+        text = json.dumps(body).encode()
+        return self.send_text(method, path, text, {"Content-Type": "application/json"} | headers)
+
+    def send_text(self, method: str, path: str, text: bytes, headers: dict[str, str]) -> requests.Response:
         token = {"X-CSRFToken": self.browser.cookie("_csrf_token"), "Origin": self.browser.address}
         url = self.browser.address + path
-        return self.browser.session.request(method, url, json=body, headers=token | headers, timeout=30)
+        return self.browser.session.request(method, url, data=text, headers=token | headers, timeout=30)
 
     def ask(self, path: str, *pairs: tuple[str, str]) -> Any:
         return self.browser.get(f"{path}?{urlencode(pairs)}")
@@ -145,6 +152,32 @@ def test_there_are_tables_bodies_and_callbacks_to_ask(house: House) -> None:
     lists = [(path, name) for _, path, properties in house.bodies() for name, schema in properties.items()
              if "array" in str(schema)]  # fmt: skip
     assert len(list(house.tables())) >= 18 and len(lists) >= 8 and len(sweep.targets(house.app)) > 40
+
+
+def described(house: House, method: str, path: str, response: requests.Response) -> None:
+    """Assert that a response has a schema in the description, and keeps it."""
+    documented = house.spec["paths"][path][method]["responses"]
+    content = documented.get(str(response.status_code), documented["default"])["content"]
+    assert content["application/json"]["schema"], (path, response.status_code)
+    jsonschema.validate(response.json(), content["application/json"]["schema"])
+
+
+@pytest.mark.slow
+def test_tables_and_refusals_are_answered_as_the_description_says(house: House) -> None:
+    for path in house.tables():
+        rows = house.ask(path, ("limit", "5"))
+        assert rows.status_code == 200, path
+        described(house, "get", path, rows)
+        for refused in (("nope", "1"), ("limit", "many")):
+            described(house, "get", path, house.ask(path, refused))
+    for method, path, _ in house.bodies():
+        url, headers = sweep.filled(path, {}), {"Idempotency-Key": "k", "Content-Type": "application/json"}
+        for text in (b"", b"{", b"\xff", b"[]", b'{"nope": 1}'):
+            response = house.send_text(method, url, text, headers)
+            assert 400 <= response.status_code < 500, (path, text, response.text)
+            described(house, method, path, response)
+    assert set(house.send_text("delete", "/api/v1/nodes", b"", {}).json()) == {"error", "message", "fix"}
+    assert "HTTPValidationError" not in str(house.spec)
 
 
 @pytest.mark.slow
