@@ -228,7 +228,12 @@ def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
     base = Path(environ.get("XDG_DATA_HOME") or "")
     home = Path(environ.get("HOME") or Path.home())
     folder = base if base.is_absolute() else home / ".local" / "share"
-    return (folder / "cotenant").as_uri()
+    return folder_url(folder / "cotenant")
+
+
+def folder_url(folder: Path) -> str:
+    """Return the URL by which a store finds a folder: no character is escaped, since fsspec takes each for itself."""
+    return f"file://{folder.absolute()}"
 
 
 MANAGER_PORT: Final = 9464

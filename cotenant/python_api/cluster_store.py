@@ -16,7 +16,7 @@ from cotenant.base.errors import NoData, UsageError
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections import store_url
+from cotenant.base.settings.sections import folder_url, store_url
 from cotenant.base.store import Store
 from cotenant.base.store.store import open_cluster_store, stored_clusters
 from cotenant.base.text import ask_for_closest
@@ -319,4 +319,4 @@ class Clusters(Mapping[str, ClusterStore]):
 def place_url(place: str | Path) -> str:
     """Return the fsspec URL of a folder; a URL is returned unchanged."""
     text = str(place)
-    return text if "://" in text else Path(text).expanduser().absolute().as_uri()
+    return text if "://" in text else folder_url(Path(text).expanduser())

@@ -21,6 +21,7 @@ from cotenant.base.errors import StoreError
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.store import Store
+from cotenant.base.store.files import Folder
 from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.cli.cluster.probes import machine, metrics, storage
@@ -142,11 +143,15 @@ def test_an_extra_that_few_need_is_named_and_no_warning(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("url", "folder"),
-    [("file:///a%20b/c", Path("/a b/c")), ("/plain", Path("/plain")), ("s3://bucket/x", None), ("memory://x", None)],
+    "url", ["file:///a%20b/c", "file:///a b/ü", "/plain", "rel/c", "~/x", "file:~/x", "file:/x", "file://x/y"]
 )
-def test_a_local_store_is_recognised_by_its_url(url: str, folder: Path | None) -> None:
-    assert storage.local_folder(url) == folder
+def test_a_local_store_is_looked_for_where_a_scan_writes_it(url: str) -> None:
+    assert str(storage.local_folder(url)) == Folder(url).path("").rstrip("/")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/x", "memory://x"])
+def test_a_remote_store_has_no_local_folder(url: str) -> None:
+    assert storage.local_folder(url) is None
 
 
 def test_writability_is_tried_where_the_store_will_be_without_making_it(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cotenant.base.errors import SettingsError
@@ -10,7 +12,9 @@ from cotenant.base.settings.catalogue import catalogue
 from cotenant.base.settings.docs import schema
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import join
-from cotenant.base.settings.sections import KubeSettings
+from cotenant.base.settings.sections import KubeSettings, StoreSettings, store_url
+from cotenant.base.store.files import Folder
+from cotenant.python_api.cluster_store import place_url
 from cotenant.settings import Settings
 from tools import write_chart_schema
 
@@ -45,3 +49,12 @@ def test_a_constant_of_a_section_can_be_set_by_nothing() -> None:
     for document in (schema(Settings), write_chart_schema.schema()):
         properties = document["$defs"]["NodePeakSettings"]["properties"]
         assert "risk_percent" in properties and "minimum_days" not in properties
+
+
+@pytest.mark.parametrize("home", ["/people/jane doe", "/people/josé", "/people/a%20b", "/people/#1?"])
+def test_a_store_lies_in_the_folder_of_that_name_whatever_its_characters(home: str) -> None:
+    expected = f"{home}/.local/share/cotenant/"
+    assert Folder(store_url(StoreSettings(), {"HOME": home})).path("") == expected
+    for place in (Path(expected), expected):  # as Python's `open_store` and `--store` name it
+        assert Folder(place_url(place)).path("") == expected
+    assert Folder(expected).path("") == expected

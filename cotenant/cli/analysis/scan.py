@@ -247,6 +247,7 @@ def _analyse_and_publish(
     analysis = daily_analysis.analyse(store, settings, clock, progress, server=server)
     place = store
     if trials is not None:  # elsewhere than another strategy's results, which the dashboard shows and which stay
+        from cotenant.base.settings.sections import folder_url
         from cotenant.base.store import Store as Place
         from cotenant.recommender.model.views import Overview
 
@@ -257,7 +258,7 @@ def _analyse_and_publish(
                 f"{stored.strategy} "
                 "(setting recommender.strategy)"
             )
-            place = Place(trials.as_uri(), store.cluster)
+            place = Place(folder_url(trials), store.cluster)
             for record in store.read_quality():
                 place.append_quality(record)
     try:

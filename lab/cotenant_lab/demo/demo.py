@@ -159,7 +159,7 @@ def _prepare_demo(
     folder: Path, spec: SyntheticSpec, settings: Settings, page: ProgressPage | None
 ) -> tuple[Store, DemoScenario]:
     from cotenant.base.process.clock import FixedClock
-    from cotenant.base.settings.sections import PipelineSettings
+    from cotenant.base.settings.sections import PipelineSettings, folder_url
     from cotenant.base.store import FACTS, Store, StoreFacts
     from cotenant.manager.decisions.results import collect
     from cotenant.pipeline import daily_analysis
@@ -176,7 +176,7 @@ def _prepare_demo(
         f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days, seed {spec.seed}."
         " Synthetic: nothing is applied to a real cluster."
     )
-    store, kept_folder = Store((folder / "store").as_uri(), CLUSTER), demo_folder(spec, settings)
+    store, kept_folder = Store(folder_url(folder / "store"), CLUSTER), demo_folder(spec, settings)
     with bars() as shown:
         progress = page.following(shown, spec.workloads * spec.days) if page else shown
         if kept_folder.exists():

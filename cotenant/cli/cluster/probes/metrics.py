@@ -318,13 +318,14 @@ def _compare(
 
 def _read_prometheus(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage[Any]]:
     """Return the usage of the hour before `until_seconds`; the answer comes in parts, which a temporary store joins."""
+    from cotenant.base.settings.sections import folder_url
     from cotenant.base.store import Store
     from cotenant.profiler.pull_state import SignalSpan
     from cotenant.profiler.recorder.comparison import LEAST_DIFFERENCE
 
     spans = [SignalSpan(signal, until_seconds - HOUR_SECONDS, until_seconds) for signal in LEAST_DIFFERENCE]
     with TemporaryDirectory(prefix="cotenant-doctor-") as folder:
-        answers = Store(Path(folder).as_uri(), "scraped")
+        answers = Store(folder_url(Path(folder)), "scraped")
         for block in source.blocks(spans, Silent()):
             for signal, usage in block.usage:
                 answers.append(signal, usage)

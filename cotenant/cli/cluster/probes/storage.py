@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote, urlsplit
 
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError, StoreError
@@ -40,11 +39,9 @@ def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
 
 
 def local_folder(url: str) -> Path | None:
-    """Return the folder of a file:// URL or plain path; None for any other protocol."""
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if "://" in url else Path(url)
+    """Return the folder of a file:// URL or plain path, as fsspec finds it; None for any other protocol."""
+    path = url.removeprefix("file:").removeprefix("//") if url.startswith("file:") else url
+    return None if "://" in path else Path(path).expanduser().absolute()
 
 
 def writable(folder: Path) -> ProbeOutcome:
