@@ -247,7 +247,8 @@ def _convert(setting: Setting, override: _Override) -> Any:
     try:
         converted = msgspec.convert(value, setting.type, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        raise _domain_error(setting, override) from error
+        why = f": {error}" if setting.container else ""  # which of its parts, and what is wrong with that
+        raise _domain_error(setting, override, why) from error
     if not _is_finite(converted):
         raise _domain_error(setting, override)
     return converted
@@ -281,11 +282,11 @@ def _existing_entries(override: _Override | None, setting: Setting) -> dict[str,
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _domain_error(setting: Setting, override: _Override) -> SettingsError:
+def _domain_error(setting: Setting, override: _Override, why: str = "") -> SettingsError:
     shown = repr(mask_secrets(setting.path, override.value))
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     unit = f" ({setting.unit})" if setting.unit else ""
-    return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}")
+    return SettingsError(f"{override.origin.where}: {setting.path} is {shown}, it must be {setting.domain}{unit}{why}")
 
 
 def _build(default: Any, prefix: str, values: Mapping[str, Any], overrides: Mapping[str, _Override]) -> Any:
