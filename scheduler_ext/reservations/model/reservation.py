@@ -60,16 +60,21 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One entry of a Reservation's `owners`. A pod must match every field that is set; an empty entry matches all."""
+    """One entry of a Reservation's `owners`. A pod must match every field that is set; an empty entry matches all.
+
+    `namespace` is the only one whose pods match, whatever the entry says; None for any.
+    """
 
     object: Reference | None = None
     controller: Reference | None = None
     selector: LabelSelector | None = None
+    namespace: str | None = None
 
     def matches(self, pod: PodIdentity) -> bool:
         """Return whether the pod matches every field that is set in this owner entry."""
         return (
-            (self.object is None or _says(self.object, Reference("Pod", pod.name, "", pod.uid, "v1", True), pod))
+            self.namespace in (None, pod.namespace)
+            and (self.object is None or _says(self.object, Reference("Pod", pod.name, "", pod.uid, "v1", True), pod))
             and (self.controller is None or any(_says(self.controller, c, pod) for c in pod.controllers))
             and (self.selector is None or self.selector.matches(pod.labels))
         )
@@ -179,7 +184,8 @@ class Reservation:
     def of_pod(cls, pod: Json) -> Reservation:
         """Return the Reservation that a running pod represents, by its operating-mode label and owners' annotation.
 
-        Its name is NAMESPACE.NAME and its uid the pod's; it is Available while the pod runs. Raise UsageError or
+        Its name is NAMESPACE.NAME and its uid the pod's; it is Available while the pod runs. Its owners are pods of its
+        own namespace: who may create it there may hold and move no pod of another one. Raise UsageError or
         QuantityError if the annotation or a request is unreadable.
         """
         meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
@@ -199,7 +205,7 @@ class Reservation:
             created_seconds=moment_of(meta.get("creationTimestamp"), what) or 0.0,
             version=str(meta.get("resourceVersion") or ""),
             size={name: amount for name, amount in requests_of(spec, what).items() if amount},
-            owners=tuple(_owner(owner, f"{what}: owners[{i}]") for i, owner in enumerate(owners)),
+            owners=tuple(_owner(o, f"{what}: owners[{i}]", meta.get("namespace")) for i, o in enumerate(owners)),
             ttl_seconds=0.0,
             status=ReservationStatus(Phase.AVAILABLE if runs else Phase.PENDING, spec.get("nodeName") or ""),
         )
@@ -298,7 +304,7 @@ def _policy(policy: Any, what: str) -> AllocatePolicy:
     return AllocatePolicy.RESTRICTED if policy == AllocatePolicy.RESTRICTED else AllocatePolicy.ALIGNED
 
 
-def _owner(body: Any, what: str) -> Owner:
+def _owner(body: Any, what: str, namespace: str | None = None) -> Owner:
     entry = object_of(body, what)
     chosen = entry.get("labelSelector")
     reference, controller = entry.get("object"), entry.get("controller")
@@ -306,6 +312,7 @@ def _owner(body: Any, what: str) -> Owner:
         Reference.parse(reference) if reference is not None else None,
         Reference.parse(controller) if controller is not None else None,
         LabelSelector.parse(chosen, f"{what}.labelSelector") if chosen is not None else None,
+        namespace,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -90,3 +91,18 @@ def test_the_webhook_gates_once_however_often_it_is_called() -> None:
     once = compute_mutation(pod(), view, call).pod
     assert once["spec"]["schedulingGates"] == GATE
     assert compute_mutation(once, view, call).pod["spec"]["schedulingGates"] == GATE
+
+
+@pytest.mark.parametrize("owner", [{}, {"labelSelector": {}}, {"object": {"kind": "Pod", "namespace": "shop"}}])
+def test_a_running_pod_offers_its_place_to_pods_of_its_own_namespace_alone(owner: dict[str, Any]) -> None:
+    """Whoever may create a pod somewhere would else hold back every new pod of the cluster."""
+    acting = pod()
+    acting["metadata"] |= {
+        "namespace": "tenant",
+        "annotations": {"scheduling.koordinator.sh/reservation-owners": json.dumps([owner])},
+    }
+    acting["status"] = {"phase": "Running"}
+    offered = offers(Reservation.of_pod(acting))
+    assert add_reservation_gate(pod(), offered, "shop", NOW) == pod()
+    if "object" not in owner:
+        assert add_reservation_gate(pod(), offered, "tenant", NOW) != pod()
