@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -81,8 +82,8 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, nodes: Sequence[QueueNode], names: Iterable[str], pods: Iterable[QueuePod] = ()) -> FreeCapacity:
-        """Return allocatable minus the requests of pods bound to the nodes, for the named resources."""
-        columns = tuple(sorted({*names, PODS}))
+        """Return allocatable minus the requests of pods bound to the nodes, for the named resources that a node has."""
+        columns = tuple(sorted({PODS} | {*names}.intersection(chain.from_iterable(n.allocatable for n in nodes))))
         free = np.array([[n.allocatable.get(name, 0) for name in columns] for n in nodes], dtype=float)
         free = free.reshape(len(nodes), len(columns))
         rows = {node.name: row for row, node in enumerate(nodes)}
@@ -166,7 +167,7 @@ class FreeCapacity:
         return self._masks[key]
 
     def _short(self, group: MemberGroup) -> Iterator[CapacityShortage]:
-        places = self._places(group)
+        places, needs = self._places(group), group.needs
         _, node_groups = self._groups(group.placement)
         if not node_groups:
             yield CapacityShortage("the cluster", 0, group.count, "has no node")
@@ -174,15 +175,15 @@ class FreeCapacity:
             if alike.refused:
                 yield CapacityShortage(alike.label, len(alike.rows), group.count, alike.refused)
                 continue
-            free = {name: self._free(name, alike.rows) for name in group.needs}
-            first = min(free, key=lambda name: float(np.floor(free[name] / group.needs[name]).sum()))
+            free = {name: self._free(name, alike.rows) for name in needs}
+            first = min(free, key=lambda name: float(np.floor(free[name] / needs[name]).sum()))
             yield CapacityShortage(
                 alike.label,
                 len(alike.rows),
                 group.count,
                 fitting=int(places[alike.rows].sum()),
                 resource=first,
-                needed=group.count * group.needs[first],
+                needed=group.count * needs[first],
                 free=int(free[first].sum()),
             )
 

@@ -238,14 +238,16 @@ class _TreeRound:
     def _serve(self, name: str) -> None:
         """Admit the units of one quota that fit, in order."""
         lacking: set[str] = set()
+        unstarted: set[str] = set()
         remaining: list[QueueUnit] = []
         for unit in self.pending[name]:
-            behind = any(need.get(resource) for need in unit.needs.values() for resource in lacking)
-            behind |= unit.follows and any(member.starts(unit) for member in remaining)
+            behind = any(amount and r in lacking for need in unit.needs.values() for r, amount in need.items())
+            behind |= unit.follows and unit.pods[0].gang in unstarted
             lacks = set() if unit.obstacle or behind else {shortfall.resource for shortfall in self._shortfalls(unit)}
             lacking |= lacks
             if unit.obstacle or behind or lacks:
                 remaining.append(unit)
+                unstarted |= unit.starts
             else:
                 first, word = unit.quota, "runtime" if self.settings.runtime else "max"
                 used, limits = self.account.used[first], self.limits[first]
@@ -347,9 +349,10 @@ class _TreeRound:
         waiting: list[WaitingPod] = []
         for units in self.pending.values():
             ahead: dict[str, str] = {}
+            starters = {gang: unit.place for unit in reversed(units) for gang in unit.starts}
             for unit in units:
                 lacks = [] if unit.obstacle else list(self._shortfalls(unit))
-                first = next((other.place for other in units if unit.follows and other.starts(unit)), "")
+                first = starters.get(unit.pods[0].gang, "") if unit.follows else ""
                 obstacle = unit.obstacle or self._why(unit, lacks, ahead, first)
                 waiting += [WaitingPod(pod, self.positions[unit.pods[0].uid], obstacle) for pod in unit.pods]
                 ahead.update({shortfall.resource: unit.place for shortfall in lacks})

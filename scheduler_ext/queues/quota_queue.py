@@ -54,9 +54,10 @@ class QueueUnit:
         others = len(self.pods) - 1
         return f"{self.pods[0].place} and {others} more of its gang" if others else self.pods[0].place
 
-    def starts(self, other: QueueUnit) -> bool:
-        """Return whether this is the unit with which the gang of the `other` unit starts."""
-        return not self.follows and any(pod.gang == other.pods[0].gang for pod in self.pods)
+    @property
+    def starts(self) -> frozenset[str]:
+        """The gangs that start with this unit; none if it follows."""
+        return frozenset() if self.follows else frozenset(pod.gang for pod in self.pods)
 
 
 def queue_order(pod: QueuePod) -> tuple[float, ...]:

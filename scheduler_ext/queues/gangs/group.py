@@ -237,14 +237,14 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
         )
         for key, gang in gangs.items()
     }
-    groups = []
+    alike: dict[tuple[str, ...], list[str]] = {}
     for key in sorted(by_key):  # every gang once, with those that it names, as far as they exist and name it, too
-        names = by_key[key].gang.group or (key,)
-        present = tuple(name for name in names if name in by_key and (by_key[name].gang.group or (name,)) == names)
-        if present and present[0] == key:
-            absent = tuple(name for name in names if name not in by_key)
-            members_of_all = tuple(by_key[name] for name in present)
-            groups.append(GangGroup(key, members_of_all, absent, not used.isdisjoint(present)))
+        alike.setdefault(by_key[key].gang.group or (key,), []).append(key)
+    groups = []
+    for names, present in alike.items():
+        absent = tuple(name for name in names if name not in by_key)
+        members_of_all = tuple(by_key[key] for key in present)
+        groups.append(GangGroup(present[0], members_of_all, absent, not used.isdisjoint(present)))
     awaiting = {members.gang.key for group in groups if group.awaiting for members in group.gangs}
     needless = tuple(
         reservation

@@ -170,20 +170,20 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
                 oldest[gang.key] = replace(first, notes=(*first.notes, f"{difference}, whose values are used"))
     gangs |= oldest
     checked = dict(gangs)
+    odd: dict[tuple[str, ...], str] = {}
     for key, gang in gangs.items():
         if gang.problem:
             continue
-        # what is wrong with its group: a gang of it that does not exist yet is only waited for
-        others = [gangs[other] for other in gang.group if other in gangs and other != gang.key]
-        differing = next((other for other in others if other.group != gang.group), None)
-        broken = next((other for other in others if other.problem), None)
-        if differing is not None:
-            own, difference = format_value(list(gang.group)), format_value(list(differing.group))
-            problem = f"{gang.source}: {GROUPS_ANNOTATION} is {own}, but at {differing.source} {difference}"
-            checked[key] = replace(gang, problem=problem)
-        elif broken is not None:
-            problem = f"{gang.source}: gang {broken.key} of its group is invalid: {broken.problem}"
-            checked[key] = replace(gang, problem=problem)
+        if gang.group not in odd:
+            # what is wrong with its group: a gang of it that does not exist yet is only waited for
+            others = [gangs[other] for other in gang.group if other in gangs]
+            broken = next((other for other in others if other.problem), None)
+            odd[gang.group] = f"gang {broken.key} of its group is invalid: {broken.problem}" if broken else ""
+            if differing := next((other for other in others if other.group != gang.group), None):
+                own, difference = format_value(list(gang.group)), format_value(list(differing.group))
+                odd[gang.group] = f"{GROUPS_ANNOTATION} is {own}, but at {differing.source} {difference}"
+        if odd[gang.group]:
+            checked[key] = replace(gang, problem=f"{gang.source}: {odd[gang.group]}")
     return checked
 
 
