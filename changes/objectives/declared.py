@@ -49,6 +49,8 @@ KINDS: Final = {
     OPENSLO: "openslo.com/v1/slos",
 }
 """API version and plural of each tool's SLO objects."""
+MOST_DECLARED: Final = 20
+"""Most objectives that one workload's changes are verified by: each is several queries, for which all others wait."""
 INDICATORS: Final = "openslo.com/v1/slis"
 SOURCES: Final = "openslo.com/v1/datasources"
 
@@ -65,8 +67,8 @@ class SloReading:
 class Declared:
     """The objectives that people have written for a workload.
 
-    `objectives` can be queried; `slo_objects` are their SLO objects by the objective's name; `refused` says why
-    objectives of a policy are not queried, and `gaps` what could not be read or assigned to the workload.
+    `objectives`, at most `MOST_DECLARED`, can be queried; `slo_objects` are their SLO objects by the objective's name;
+    `refused` says why objectives are not queried, and `gaps` what could not be read or assigned to the workload.
     """
 
     objectives: Sequence[Objective] = ()
@@ -96,8 +98,12 @@ def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, e
             continue
         if objective is not None:
             bound[slo.title] = slo, objective
-    objectives = (*objectives_of_policies_, *(objective for _, objective in bound.values()))
-    return Declared(objectives, {title: slo for title, (slo, _) in bound.items()}, refused, gaps)
+    own_first = sorted(bound.values(), key=lambda pair: not _is_near(pair[0], workload))
+    objectives = (*objectives_of_policies_, *(objective for _, objective in own_first))
+    if left_out := len(objectives[MOST_DECLARED:]) + len(refused[MOST_DECLARED:]):
+        why = f"{left_out:,} further objectives are not read: at most {MOST_DECLARED} verify a workload; remove others"
+        refused = [*refused[:MOST_DECLARED], Compared(Measure.ERRORS, None, None, why, "all objectives")]
+    return Declared(objectives[:MOST_DECLARED], {title: slo for title, (slo, _) in bound.items()}, refused, gaps)
 
 
 def _is_near(slo: SloObject, workload: WorkloadRef) -> bool:

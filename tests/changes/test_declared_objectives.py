@@ -280,6 +280,31 @@ def test_kinds_that_are_missing_and_rights_that_are_missing_are_notes(source: Cl
     assert "SLO objects of OpenSLO were not searched: they may not be listed" in guards.gaps
 
 
+def test_a_crowd_of_objectives_is_not_queried_and_the_rest_is_told_in_one_line(tmp_path: Path) -> None:
+    """Each is a query for which the verification of all changes waits, and each refusal a line of the ledger."""
+    good = f'sum(rate({OWN}{{namespace="$namespace"}}[5m]))'
+
+    def policy(number: int, query: str) -> Json:
+        entry = {"name": "failed", "measure": "ErrorRatio", "ceiling": 0.1, "query": query}
+        spec = {"mode": "Observe", "selector": {}, "objectives": [entry]}
+        return {"metadata": {"name": f"p{number}", "namespace": SPACE}, "spec": spec}
+
+    with EmbeddedServer() as embedded_server:
+        api = embedded_api(embedded_server)
+        api.create("/api/v1/namespaces", {"metadata": {"name": SPACE}})
+        install_crd(api, "autopilotpolicies.cotenant.dev")
+        for number in range(60):
+            # every other one reads the series of all namespaces
+            query = good if number % 2 else f"sum(rate({OWN}[5m]))"
+            api.create(f"/apis/cotenant.dev/v1alpha1/namespaces/{SPACE}/autopilotpolicies", policy(number, query))
+        client = connect(KubeSettings(kubeconfig=str(embedded_server.write_kubeconfig(tmp_path / "kubeconfig"))))
+        declared = declared_objectives(client, deployment("jvm", {"app": "jvm"}), ref("jvm"))
+        client.close()
+    assert (len(declared.objectives), len(declared.refused)) == (20, 20 + 1)
+    # 30 are queries of its own and 30 are refused: 10 of each are left out
+    assert declared.refused[-1].error.startswith("20 further objectives are not read")
+
+
 BEGUN_HOURS: Final = 30
 AFTER_SECONDS: Final = 2 * 3600
 
