@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -140,8 +141,10 @@ class CompiledCluster:
 def compile_cluster(state: SizedCluster) -> CompiledCluster:
     """Return the arrays of a cluster; a pod whose node does not exist counts as waiting."""
     places = {node.name: number for number, node in enumerate(state.nodes)}
+    # Of the resources that pods ask for, those that some node has: a pod may name any number of others.
     asked_resources = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
-    resources = (*SCORED, PODS, *sorted(asked_resources - {*SCORED, PODS}))
+    had = asked_resources.intersection(chain.from_iterable(node.allocatable for node in state.nodes))
+    resources = (*SCORED, PODS, *sorted(had - {*SCORED, PODS}))
     builder = _Builder(state, {name: number for number, name in enumerate(resources)})
     class_of = np.array([builder.class_number(pod) for pod in state.pods], dtype=np.int64)
     builder.link_classes()
@@ -252,9 +255,15 @@ class _Builder:
         if number is None:
             number = self._class_numbers[key] = len(self.classes)
             requested = {**pod.requests, PODS: 1}
-            column_amounts = sorted((self.columns[name], amount) for name, amount in requested.items() if amount)
+            asked = sorted((name, amount) for name, amount in requested.items() if amount)
+            column_amounts = sorted((self.columns[name], amount) for name, amount in asked if name in self.columns)
+            absent = next((pair for pair in asked if pair[0] not in self.columns), None)
             selected, tolerated, refusal_flags = self._static_masks(pod.rules.static)
             mask = selected & tolerated
+            if absent is not None:
+                everywhere = np.ones_like(mask)
+                refusal_flags = {**refusal_flags, "{} (needs {}, no node has it)".format(*absent): everywhere}
+                mask = ~everywhere
             for volume in pod.rules.volumes:
                 key_of_volume = b"volume" + volume
                 if key_of_volume not in self._static:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -57,7 +58,7 @@ _READ_BY_AUTOSCALERS: Final = frozenset({*FORBIDS_EVICTION, SAFE_VOLUMES})
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterObjects:
     """The objects that pods' rules refer to; `volumes` are by (namespace, claim), None for an unbound claim.
 
@@ -69,6 +70,14 @@ class ClusterObjects:
     attach_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] | None = field(default_factory=dict)
     now_seconds: float = 0.0  # Unix time at which they were read
+
+    @cached_property
+    def budgets_in(self) -> Mapping[str, list[DisruptionBudget]]:
+        """The budgets by their namespace."""
+        budgets: dict[str, list[DisruptionBudget]] = {}
+        for budget in self.budgets or ():
+            budgets.setdefault(budget.namespace, []).append(budget)
+        return budgets
 
 
 class NotModelledError(Exception):
@@ -154,8 +163,7 @@ def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | Non
         in_memory = "emptyDir" in volume and (volume["emptyDir"] or {}).get("medium") == "Memory"
         if "hostPath" in volume or ("emptyDir" in volume and not in_memory):
             local.append(str(volume.get("name", "")))
-    budgets = objects.budgets
-    own = None if budgets is None else tuple((budget.name, budget.allowed) for budget in _own_budgets(wire, budgets))
+    own = None if objects.budgets is None else tuple((b.name, b.allowed) for b in _own_budgets(wire, objects))
     return PodMarks(annotations, owner.kind if owner else "", tuple(local), own)
 
 
@@ -173,9 +181,9 @@ def _annotations_in_force(wire: SizedPodWire, now_seconds: float) -> Mapping[str
     return {key: value for key, value in (meta.annotations or {}).items() if key != DO_NOT_DISRUPT}
 
 
-def _own_budgets(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> list[DisruptionBudget]:
+def _own_budgets(wire: SizedPodWire, objects: ClusterObjects) -> list[DisruptionBudget]:
     meta = wire.metadata
-    return [b for b in budgets if b.namespace == meta.namespace and b.selector.matches(meta.labels or {})]
+    return [b for b in objects.budgets_in.get(meta.namespace, ()) if b.selector.matches(meta.labels or {})]
 
 
 def _stay_of(
@@ -193,7 +201,7 @@ def _stay_of(
         reason, sentence = Reason.BATCH_WORK, f"{name} requests {lent[0]}"
     elif broken:
         reason, sentence = Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}"
-    elif len(own := _own_budgets(wire, objects.budgets or ())) > 1:
+    elif len(own := _own_budgets(wire, objects)) > 1:
         names = " and ".join(sorted(budget.name for budget in own)[:2])
         reason, sentence = (
             Reason.TWO_BUDGETS,

@@ -12,11 +12,16 @@ import pytest
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.kubernetes.quota_tree import QuotaNode
+from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizedPod
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.queues.decide import decide as decide_queues
 from cotenant.scheduler_ext.queues.model.gang import Gang, gangs_of
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
+from cotenant.scheduler_ext.queues.packing import FreeCapacity
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
+from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, pods_per_node
 
 NOW = 1_795_089_600.0
 TIMES = 4
@@ -75,6 +80,25 @@ QUEUES: dict[str, tuple[int, Callable[[int], QueueView]]] = {
         ),
     ),
 }
+
+
+MANY = 10_000
+"""Names of resources that one pod's requests may have in the 1.5 MB of an object, and more."""
+
+
+def test_a_computation_has_a_column_for_no_resource_that_no_node_has() -> None:
+    """Else a tenant's names, times the nodes, times the pods that differ in them, take all memory."""
+    names = [f"example.com/r{number}" for number in range(MANY)]
+    sized = tuple(SizedNode(ExtenderNode(node.name), node.allocatable) for node in NODES)
+    greedy = SizedPod("shop", "greedy", "", {"cpu": 1, **dict.fromkeys(names, 1)})
+    cluster = compile_cluster(SizedCluster(sized, (greedy, SizedPod("other", "plain", "", {"cpu": 1}))))
+    assert cluster.resources == ("cpu", "memory", "pods")
+    of_greedy, of_plain = cluster.class_of_pod(0), cluster.class_of_pod(1)
+    assert not cluster.masks[of_greedy.mask].any() and cluster.masks[of_plain.mask].all()
+    assert "example.com/r0 (needs 1, no node has it)" in of_greedy.refusals
+    free = FreeCapacity.of(NODES, ["cpu", *names])
+    assert free.names == ("cpu", "pods")
+    assert not pods_per_node(greedy.requests, 1, [FreeNode(node.name, node.allocatable) for node in NODES]).any()
 
 
 @pytest.mark.parametrize("shape", QUEUES)

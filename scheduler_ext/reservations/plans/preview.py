@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +112,10 @@ def _counts_by_node(nodes: Sequence[FreeNode], counts: Counts) -> tuple[tuple[st
 
 def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[FreeNode]) -> Counts:
     """Return the number of pods per node, (nodes,): each pod goes to the node with most free CPU on which it fits."""
-    names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
+    names = [name for name, amount in per_pod.items() if amount > 0]
+    if not {*names}.issubset(chain.from_iterable(n.free for n in nodes)):
+        return np.zeros(len(nodes), dtype=np.int64)
+    names = names or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)
     free = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))
     open_ = np.array([n.schedulable for n in nodes], dtype=bool)
