@@ -20,14 +20,13 @@ from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.observed import ObservedPod, node_of, pod_of
 from cotenant.base.kubernetes.owners import workload_by_name
+from cotenant.base.kubernetes.pod_identity import is_placeholder
 from cotenant.base.kubernetes.pod_request import mid_request_of
 from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     ENDED_PHASES,
     EXTENDED_RESOURCES,
     OWNER_WORKLOAD_ANNOTATION,
-    PLACEHOLDER_LABEL,
-    PLACEHOLDER_NAMESPACE,
     RESOURCE_ALIASES,
 )
 from cotenant.base.kubernetes.qos import priority_of, qos_of
@@ -69,7 +68,7 @@ def watched_node(wire: ManagedNodeWire) -> WatchedNode:
 def watched_pod(wire: ObservedPodWire) -> Pod:
     """Convert a Pod object for sums over nodes; a pod that has ended, or is a placeholder, gets an end time."""
     observed = pod_of(wire)
-    placeholder, start = is_placeholder(observed), observed.start_seconds
+    placeholder, start = is_placeholder(observed.namespace, observed.labels), observed.start_seconds
     return Pod(
         namespace=observed.namespace,
         name=observed.name,
@@ -88,17 +87,10 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
     )
 
 
-def is_placeholder(pod: ObservedPod) -> bool:
-    """Return whether the pod only reserves capacity.
-
-    Such a pod uses nothing; only the policy `forecast` counts its capacity, for the pods that will own it.
-    """
-    return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
-
-
 def _workload(pod: ObservedPod) -> WorkloadRef:
     """Return the workload of the pod, as the analysis names it; for a placeholder that of its plan."""
-    if is_placeholder(pod) and (planned := WorkloadRef.parse(pod.annotations.get(OWNER_WORKLOAD_ANNOTATION, ""))):
+    planned = WorkloadRef.parse(pod.annotations.get(OWNER_WORKLOAD_ANNOTATION, ""))
+    if planned and is_placeholder(pod.namespace, pod.labels):
         return planned
     kind, name = pod.owner
     if not kind or kind == "Node":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 
 Json = Mapping[str, Any]
 
@@ -59,6 +60,11 @@ class PodIdentity:
             meta.get("annotations") or {},
             tuple(Reference.parse(reference, inside) for reference in meta.get("ownerReferences") or ()),
         )
+
+
+def is_placeholder(namespace: str, labels: Mapping[str, str]) -> bool:
+    """Return whether a pod only reserves capacity and uses nothing; anybody may set the label elsewhere."""
+    return namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in labels
 
 
 @dataclass(frozen=True, slots=True)

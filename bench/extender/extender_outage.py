@@ -21,6 +21,7 @@ from typing import Any
 
 from bench.extender.extender_throughput import emptied
 from bench.record import Row, below, record
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
@@ -86,7 +87,9 @@ def hold(api: Api, nodes: list[str]) -> None:
     """Half of the nodes is full of placeholders."""
     labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "bench"}
     for node in nodes:
-        api.create("/api/v1/namespaces/held/pods", pod(f"h-{node}", "15900m", labels=labels, nodeName=node))
+        api.create(
+            f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", pod(f"h-{node}", "15900m", labels=labels, nodeName=node)
+        )
 
 
 def create(api: Api, round_number: int) -> None:
@@ -108,7 +111,7 @@ def main() -> None:
         components = Options(components=frozenset({CONTROLLER_MANAGER, "kwok"}))
         with ControlPlane(folder / "cluster", components) as plane:
             install_crds(plane)
-            for namespace in ("bench", "held"):
+            for namespace in ("bench", PLACEHOLDER_NAMESPACE):
                 create_namespace(plane.api(), namespace)
             names = create_nodes(plane, NODES, NodeShape(prefix="node", cpu="16"))
             hold(plane.api(), names[: NODES // 2])

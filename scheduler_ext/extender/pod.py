@@ -20,7 +20,7 @@ from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.errors import CotenantError
 from cotenant.base.json_documents.json_decoders import readable_object
 from cotenant.base.kubernetes.models.pod import PodCondition, PodSpecWire, PodStatusWire, PodWire
-from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, is_placeholder
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_resources import counted_limits, counted_requests
 from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, parse_amounts, pod_resources
@@ -28,7 +28,6 @@ from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
     ENDED_PHASES,
     EXTENDED_RESOURCES,
-    PLACEHOLDER_LABEL,
     PREDICTED_USAGE_ANNOTATION,
     RESERVATION_LABEL,
     RUN_SECONDS_ANNOTATION,
@@ -131,7 +130,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> NewPod:
     )
     identity = PodIdentity(meta.namespace, meta.name or meta.generate_name, meta.uid, labels, annotations, owners)
     assigned, initialized = wire.status.true_since("PodScheduled"), wire.status.true_since("Initialized")
-    placeholder_of = labels.get(RESERVATION_LABEL, "") if PLACEHOLDER_LABEL in labels else None
+    placeholder_of = labels.get(RESERVATION_LABEL, "") if is_placeholder(meta.namespace, labels) else None
     weight, unread = _Weight(), ""
     try:
         weight = _weight_of(wire, labels, annotations, settings)

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from cotenant.base.controllers.watched import is_placeholder
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes import quota_tree
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
 from cotenant.base.kubernetes.observed import node_of, pod_of
-from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Taint, Toleration
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Taint, Toleration, is_placeholder
 from cotenant.base.kubernetes.protocol import (
     GANG_LABEL,
     NATIVE_GANG_GROUP,
@@ -116,7 +115,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         ends=spec.restart_policy in ("Never", "OnFailure"),
         created_seconds=created_seconds,
         gang=sys.intern(gang),
-        placeholder=is_placeholder(observed),
+        placeholder=is_placeholder(observed.namespace, observed.labels),
         placement=placement,
         declared_gang=gang_of_pod(meta.namespace, meta.name, labels, annotations, created_seconds) if gang else None,
         handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.base.kubernetes.pod_identity import PodIdentity, toleration
-from cotenant.base.kubernetes.protocol import GANG_GATE, PLACEHOLDER_LABEL, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.pod_identity import PodIdentity, is_placeholder, toleration
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.scheduler_ext.reservations.guard import is_promised
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
 
@@ -54,7 +54,8 @@ class Offers:
 
 def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
     """Return the new pod with the gate of Reservations if the pod matches a Reservation, otherwise unchanged."""
-    if not offers.reservations or not is_promised(offers.served_until_seconds, now_seconds) or not may_be_gated(pod):
+    promised = offers.reservations and is_promised(offers.served_until_seconds, now_seconds)
+    if not promised or not may_be_gated(pod, namespace):
         return pod
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
         return pod
@@ -66,10 +67,10 @@ def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds:
     return {**pod, "spec": {**pod["spec"], "schedulingGates": gates}}
 
 
-def may_be_gated(pod: Json) -> bool:
+def may_be_gated(pod: Json, namespace: str) -> bool:
     """Return whether a pod may get a gate: it has no node, belongs to no DaemonSet, and is no placeholder."""
     meta, spec = pod["metadata"], pod["spec"]
-    if spec.get("nodeName") or PLACEHOLDER_LABEL in (meta.get("labels") or {}):
+    if spec.get("nodeName") or is_placeholder(namespace, meta.get("labels") or {}):
         return False
     return all(owner.get("kind") != "DaemonSet" for owner in meta.get("ownerReferences") or ())
 

@@ -13,13 +13,11 @@ import msgspec
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.observed import PodState
-from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, toleration
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, is_placeholder, toleration
 from cotenant.base.kubernetes.pod_request import CPU
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
 from cotenant.base.kubernetes.protocol import (
     ENDED_PHASES,
-    PLACEHOLDER_LABEL,
-    PLACEHOLDER_NAMESPACE,
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_GATE,
     RESERVATION_LABEL,
@@ -96,7 +94,7 @@ class PodView(PodState):
     @property
     def is_placeholder(self) -> bool:
         """True if the pod is a placeholder of a Reservation."""
-        return PLACEHOLDER_LABEL in self.identity.labels and self.identity.namespace == PLACEHOLDER_NAMESPACE
+        return is_placeholder(self.identity.namespace, self.identity.labels)
 
     @property
     def reservation_uid(self) -> str:

@@ -29,8 +29,9 @@ import msgspec
 
 from cotenant.base.colocation.reclaim_policies import Band
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.base.kubernetes.pod_identity import is_placeholder
 from cotenant.base.kubernetes.pod_request import effective_requests
-from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import Evict, Observation, PodReading, PodSpec
@@ -164,7 +165,7 @@ def evictable(pod: PodSpec) -> bool:
         pod.phase in ("Running", "Pending")
         and not (pod.deleting or pod.static)
         and pod.owner[0] != "DaemonSet"
-        and not (pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels)
+        and not is_placeholder(pod.namespace, pod.labels)
         and pod.labels.get(EVICTION_ENABLED_LABEL) != "false"
     )
 

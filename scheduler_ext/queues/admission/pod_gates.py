@@ -72,7 +72,7 @@ def add_queue_gates(
     also gets an annotation with the quota's name, unlike pods that the webhook missed. `natives` is given if Kubernetes
     is to place gangs. A pod that itself names a PodGroup of Kubernetes is in none of cotenant's gangs.
     """
-    if not is_promised(served_until_seconds, now_seconds) or not may_be_gated(pod):
+    if not is_promised(served_until_seconds, now_seconds) or not may_be_gated(pod, namespace):
         return pod
     meta, spec = pod["metadata"], pod["spec"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
@@ -102,7 +102,7 @@ def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaPro
     """
     quota = _quota(quotas, namespace, pod["metadata"].get("labels") or {})
     profile = None
-    if quota is not None and may_be_gated(pod):
+    if quota is not None and may_be_gated(pod, namespace):
         # it names the quota, or one above it, as the tree's root
         names = {quota.name, *quotas.ancestors(quota)} - {ROOT_QUOTA}
         profile = next((profile for profile in profiles if profile.quota in names), None)

@@ -79,6 +79,7 @@ def test_a_pod_that_left_and_a_placeholder_count_nothing() -> None:
     cluster = measured_cluster(cpu="2", memory="10Gi").pod(prod_pod(scheduled=NOW)).pod(prod_pod("q", scheduled=NOW))
     placeholder = prod_pod("h", scheduled=NOW)
     placeholder["metadata"]["labels"] |= {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "r"}
+    placeholder["metadata"]["namespace"] = "cotenant-reservations"
     cluster.pod(placeholder).remove_pod("q")
     assert used(cluster) == (2850, 10 * GIB + 700 * MIB)
     snapshot = cluster.view.snapshot

@@ -19,7 +19,7 @@ import pytest
 from cotenant.base.allocation.cpu_topology import regular_topology
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import NodeCpus, annotations_of
-from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
+from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, PLACEHOLDER_NAMESPACE, RESOURCE_SLICES
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.certificates import issue
@@ -31,6 +31,9 @@ from cotenant.scheduler_ext.extender.settings import (
     DeviceAllocationSettings,
     ExtenderSettings,
 )
+from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
+from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, placeholder_creation
 from tests.cluster import needing
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
@@ -113,8 +116,9 @@ def place(scheduling: Scheduling) -> Iterator[str]:
     scheduling.recorder.replace.clear()
     scheduling.recorder.delay.clear()
     api = scheduling.api
-    for pod in api.items(f"/api/v1/namespaces/{name}/pods"):
-        api.delete(f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}", gracePeriodSeconds="0")
+    for namespace in (name, PLACEHOLDER_NAMESPACE):
+        for pod in api.items(f"/api/v1/namespaces/{namespace}/pods"):
+            api.delete(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", gracePeriodSeconds="0")
     for collection in OF_THE_CLUSTER:
         for created in api.items(collection):
             api.delete(f"{collection}/{created['metadata']['name']}")
@@ -366,7 +370,7 @@ def test_a_pod_that_did_not_ask_is_not_bound_by_us(scheduling: Scheduling, place
 def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: Scheduling, place: str) -> None:
     """Preempt: the real scheduler, real priorities; victims come as uids."""
     api = scheduling.api
-    for name, value in (("test-high", 1000), ("test-low", -10)):
+    for name, value in (("test-high", 1000), ("cotenant-below-test", -10)):
         if not api.exists(f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}"):
             api.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": name}, "value": value})
     owners = [{"labelSelector": {"matchLabels": {"app": place}}}]
@@ -379,10 +383,19 @@ def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: 
             "spec": {"owners": owners, "template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}},
         },
     )
-    placeholder_labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": place}
-    for node in NODES:
-        create(api, place, f"h-{node}", "3800m", labels=placeholder_labels, nodeName=node, priorityClassName="test-low",
-               terminationGracePeriodSeconds=0)  # fmt: skip
+    if not api.exists(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}"):
+        create_namespace(api, PLACEHOLDER_NAMESPACE)
+        account_of_placeholders = {"metadata": {"name": "cotenant-placeholder"}}
+        api.create(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/serviceaccounts", account_of_placeholders)
+    held = Reservation.parse(api.get(f"/apis/scheduling.koordinator.sh/v1alpha1/reservations/{place}"))
+    for node in NODES:  # the scheduler puts one on each: no node has room for two
+        size = PlaceholderSpec(f"h-{place}-{node}", {"cpu": 3800})
+        body = placeholder_creation(held, size, Mode.LAST_RESORT, {}, ReservationSettings()).body
+        body = {
+            **body,
+            "spec": {**body["spec"], "priorityClassName": "cotenant-below-test", "terminationGracePeriodSeconds": 0},
+        }
+        api.create(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods", body)
     wait_for("placeholders are seen", lambda: len(scheduling.extender.view.snapshot.placeholders) == len(NODES))
     wait_for("the reservation is seen", lambda: place in scheduling.extender.view.snapshot.reservations)
     stranger = create(api, place, "stranger", "1800m", priorityClassName="test-high")

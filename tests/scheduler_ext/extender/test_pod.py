@@ -108,9 +108,17 @@ def test_an_amount_beyond_64_bits_counts_as_the_most_that_kubernetes_holds() -> 
 
 def test_a_bound_placeholder_uses_nothing_and_one_that_is_being_placed_counts_as_its_owner_would() -> None:
     labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "r1", **LS}
-    bound = facts(pod_json("p", {"cpu": "1"}, labels=labels, node="n1"))
+    bound = facts(pod_json("p", {"cpu": "1"}, labels=labels, node="n1", namespace="cotenant-reservations"))
     assert (bound.placeholder_of, bound.estimate, bound.requests["cpu"]) == ("r1", (0.0, 0.0), 1000)
-    assert facts(pod_json("p", {"cpu": "1"}, labels=labels)).estimate[0] == 850
+    placing = facts(pod_json("p", {"cpu": "1"}, labels=labels, namespace="cotenant-reservations"))
+    assert placing.estimate[0] == 850
+
+
+def test_the_label_of_placeholders_hides_no_other_pods_use_and_keeps_nobody_off_its_node() -> None:
+    labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "nobody-made-it", **LS}
+    tenants = facts(pod_json("p", {"cpu": "1"}, labels=labels, node="n1", namespace="tenant"))
+    # as any pod of one core: 85 % of it
+    assert (tenants.placeholder_of, tenants.estimate[0]) == (None, 850)
 
 
 TEXTS = st.text(max_size=12)

@@ -9,7 +9,13 @@ import pytest
 from cotenant.admission.guard_watchdog import absent_groups, gate_removal_patches
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
-from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, REQUIRED_TERMS, RESERVATION_GATE
+from cotenant.base.kubernetes.protocol import (
+    GANG_GATE,
+    PLACEHOLDER_NAMESPACE,
+    QUOTA_GATE,
+    REQUIRED_TERMS,
+    RESERVATION_GATE,
+)
 from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs, add_queue_gates, with_tree_affinity
 from cotenant.scheduler_ext.queues.model.gang import NativeGroup, gang_of_pod_group, group_named
@@ -78,15 +84,20 @@ def test_a_pod_gets_all_gates_that_it_will_need(new: dict[str, Any], namespace: 
         pod({QUOTA_LABEL: "koordinator-system-quota", GROUP_LABEL: ""}),
         pod({QUOTA_LABEL: "koordinator-root-quota"}),
         pod({QUOTA_LABEL: "nobody-made-it"}),
-        pod({QUOTA_LABEL: "team", "cotenant.dev/placeholder": "true"}),
         pod({QUOTA_LABEL: "team", GROUP_LABEL: "job"}, nodeName="n1"),
         pod({QUOTA_LABEL: "team"}, ownerReferences=[{"kind": "DaemonSet", "name": "d", "apiVersion": "apps/v1"}]),
         pod(),
     ],
-    ids=["system quota", "root quota", "no such quota", "placeholder", "has a node", "DaemonSet", "no quota"],
+    ids=["system quota", "root quota", "no such quota", "has a node", "DaemonSet", "no quota"],
 )
 def test_no_other_pod_is_touched(new: dict[str, Any]) -> None:
     assert add_queue_gates(new, TREE, NOW + 30, "other", NOW) is new
+
+
+def test_a_placeholder_waits_for_no_quota_and_its_label_lets_nobody_else_past_one() -> None:
+    new = pod({QUOTA_LABEL: "team", "cotenant.dev/placeholder": "true"})
+    assert add_queue_gates(new, TREE, NOW + 30, PLACEHOLDER_NAMESPACE, NOW) is new
+    assert gates(add_queue_gates(new, TREE, NOW + 30, "other", NOW)) == [QUOTA_GATE]
 
 
 def test_nobody_waits_for_a_manager_that_is_away() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers, add_reservation_gate
 
@@ -54,15 +55,20 @@ def test_gates_of_others_stay() -> None:
     [
         pod({"app": "other"}),
         pod({"app": "web", "scheduling.koordinator.sh/reservation-ignored": "true"}),
-        pod({"app": "web", "cotenant.dev/placeholder": "true"}),
         pod(nodeName="n1"),
         pod(ownerReferences=[{"kind": "DaemonSet", "name": "d", "apiVersion": "apps/v1"}]),
         pod(schedulingGates=GATE),
     ],
-    ids=["other labels", "ignores reservations", "placeholder", "has a node", "DaemonSet", "gated already"],
+    ids=["other labels", "ignores reservations", "has a node", "DaemonSet", "gated already"],
 )
 def test_no_other_pod_is_touched(pod_body: dict[str, Any]) -> None:
     assert add_reservation_gate(pod_body, offers(), "shop", NOW) is pod_body
+
+
+def test_a_placeholder_is_not_touched_and_its_label_alone_makes_none() -> None:
+    body = pod({"app": "web", "cotenant.dev/placeholder": "true"})
+    assert add_reservation_gate(body, offers(), PLACEHOLDER_NAMESPACE, NOW) is body
+    assert add_reservation_gate(body, offers(), "shop", NOW)["spec"]["schedulingGates"] == GATE
 
 
 @pytest.mark.parametrize(
