@@ -25,9 +25,9 @@ CHECKPOINT_VERSION: Final = "v3"
 
 @dataclass(frozen=True, slots=True)
 class SavedHistogram:
-    """One decaying histogram: relative weights by bucket, their total weight, and the time from which the decay counts.
+    """One decaying histogram of usage, as a VPA's checkpoint has it: relative weights by bucket number.
 
-    A weight w means total * w / (sum of all w), at `reference_seconds` (Unix).
+    At `reference_seconds` (Unix), a bucket of weight w has the absolute weight total * w / (sum of all w).
     """
 
     weights: Mapping[int, float]
@@ -79,8 +79,8 @@ class PodPhase(StrEnum):
 class RunningSum:
     """The sums of a container's requests of one resource over its running pods, for pods whose requests may differ.
 
-    `counted` is the sum with which the pods count on their nodes; `in_force` is the sum that their kubelets have
-    applied, which is less while a resize is pending; both in the resource's unit.
+    `counted` is the sum of the requests that the scheduler counts; `in_force` is the sum that kubelets have applied,
+    which is less while an increase is pending; both in the resource's unit.
     """
 
     pods: int
@@ -110,10 +110,10 @@ class RunningSum:
 class Container:
     """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
 
-    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
-    `heap` is that of its runtime, if its metrics are scraped. `pods` is the number of running pods that have it, None
-    for all. `gaps` are reasons why it is known only partly, so that nothing is proposed. `running` has the resources
-    whose requests differ between pods, or from what is applied.
+    `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer).
+    `heap` is None unless metrics of the heap are scraped. `pods` is the number of running pods with the container, None
+    for all. `gaps` are the reasons why the container is known only partly, so that nothing is proposed. `running` has
+    the sums of each resource whose requests differ between pods, or differ from the applied ones.
     """
 
     name: str
@@ -302,7 +302,7 @@ class Pod(PodClass):
     def belongs_to_node(self) -> bool:
         """True if the pod never runs elsewhere: a DaemonSet's pod or a static one.
 
-        A static pod has no workload but its Node, and is recognised by its name, which ends with the node's name.
+        A static pod is its own workload (kind Pod), and is recognised by its name, which ends with the node's name.
         """
         kind = self.workload.kind
         return kind == "DaemonSet" or (kind == "Pod" and bool(self.node) and self.name.endswith(f"-{self.node}"))
@@ -400,12 +400,12 @@ class UnnamedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """Facts of a pod that only cAdvisor's pod-level series show, not its containers'; last seen at `seen_seconds`.
+    """Facts about a pod's usage that the usage series of its containers do not show, at `seen_seconds` (Unix time).
 
     `beyond` is the pod's mean usage, in the resource's unit, if it clearly exceeds the sum of its containers. `idle`
-    are containers whose CPU counter exists and did not change recently, so that zeros are true; "" means all.
-    `unreclaimable` are bytes that the kernel cannot reclaim from containers whose working set fills their limit.
-    `swaps` is true if its node swaps and the pod's part of that is unknown.
+    are containers whose CPU counter is above 0 and did not change, so that their usage is truly 0; "" means all. By
+    container, `unreclaimable` are the bytes that the kernel cannot reclaim, if the working set fills the limit.
+    `swaps` is true if the pod's node swaps memory and no metric shows how much of that is the pod's.
     """
 
     namespace: str

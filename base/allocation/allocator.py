@@ -101,7 +101,7 @@ class Allocator(Protocol):
         ...
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's hardware on the node, chosen from what the `holdings` of other pods leave free.
+        """Return the pod's hardware on the node, from what the `holdings` of other pods leave free, or a refusal.
 
         Raise UsageError for a request that no node could serve.
         """

@@ -73,8 +73,8 @@ class CpuRequest:
 class CpuOccupation:
     """The CPUs of a node that are not free.
 
-    `cores_alone` and `numa_nodes_alone` are the numbers of cores and NUMA nodes with a pod that is exclusive at that
-    level.
+    `cores_alone` are the ids of the cores with a pod of the policy PCPU_LEVEL, `numa_nodes_alone` those of the NUMA
+    nodes with a pod of the policy NUMA_NODE_LEVEL.
     """
 
     taken: Cpus = frozenset()

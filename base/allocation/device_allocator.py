@@ -70,10 +70,10 @@ class DeviceAllocator:
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
-    """Return a node's devices; None without a readable Device object, or if a label leaves all to ResourceClaims.
+    """Return a node's devices; None without a readable Device object, or if a Node label leaves them to ResourceClaims.
 
-    On other nodes a device that a ResourceClaim has counts as unhealthy. Whole GPUs are given only as partitions
-    (`honoured`) if a label of the Device object or of the Node says so.
+    A device that the node's ResourceSlices still list (`claimed`) counts as unhealthy. Whole GPUs are given only as
+    partitions (`honoured`) if a label of the Device object or of the Node says so.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:

@@ -74,7 +74,7 @@ _SCOPES: Final = {
 class KindRequest:
     """A request for `count` devices of one kind and a `share` of each; count None is every device that is selected.
 
-    `scope` is the widest place that all these devices must share. If `apart`, no two of them are on one PCIe switch.
+    All these devices must be in one `scope`, such as one NUMA node. If `apart`, no two of them are on one PCIe switch.
     `function_selector` selects one virtual function of each device.
     """
 
@@ -102,9 +102,9 @@ class DeviceDemand:
     """All devices that a pod requests.
 
     `joint` kinds should be near each other, the first one leads; if `together`, each PCIe switch that is used must have
-    all these kinds. If `restricted`, GPUs are given only as one of the best partitions, with at least `ring_bandwidth`.
-    `joint` never has a kind that is requested by `ApplyForAll`, as in Koordinator. Annotations for kinds that the pod
-    does not request are ignored.
+    all these kinds. If `restricted`, whole GPUs are given only as a partition of the highest score; `ring_bandwidth` is
+    a partition's least bandwidth, in the Device object's unit, 0 for any. `joint` never has a kind that is requested by
+    `ApplyForAll`, as in Koordinator. Annotations for kinds that the pod does not request are ignored.
     """
 
     requests: Mapping[DeviceKind, KindRequest] = field(default_factory=dict)

@@ -44,9 +44,9 @@ def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> M
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """The fields of the ConfigMap's colocation-config that determine reclaimed amounts; if it is absent, settings do.
+    """The fields of colocation-config that determine reclaimed amounts; settings replace a ConfigMap that is not read.
 
-    Those for mid capacity and the last three have no setting: only the ConfigMap sets them, for all or some nodes.
+    The `constant` fields have no setting: only the ConfigMap changes them, for all nodes or for some.
     """
 
     cpu_policy: Annotated[

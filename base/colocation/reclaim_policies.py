@@ -72,8 +72,8 @@ class ReclaimPolicy:
 
     `pods` is the term of high-priority pods; `for_cpu` is true if the policy may compute batch CPU too, not only
     memory. If `reserved_alone`, the reserved capacity is subtracted for the system outside of pods, not its usage. If
-    `by_forecast`, a node's calibrated 24-hour peak, if known, replaces the term; once back-tests prove it, no safety
-    margin is subtracted.
+    `by_forecast`, a node's calibrated 24-hour peak, if known, replaces the term; no safety margin is subtracted once
+    usage exceeded the peak in few enough back-tests.
     """
 
     name: str

@@ -146,10 +146,10 @@ def _title_lines(title: str, size: int) -> list[str]:
 
 
 def wrap_text(text: str, size: int) -> list[str]:
-    """Split a text into pieces of at most `size` characters.
+    """Split a text into pieces of at most `size` terminal cells.
 
-    A piece ends after a blank, "-", "/" ... in its second half, else anywhere. The pieces joined are the text without
-    the blanks at the pieces' ends.
+    A piece ends after the last blank, "-", "/" or other separator in its second half, else where it is full. Blanks at
+    both sides of a cut are removed.
     """
     pieces = []
     while cell_len(text) > size:

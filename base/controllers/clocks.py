@@ -63,9 +63,9 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
 
 
 def source_disagrees(ahead_seconds: float) -> str:
-    """Return a sentence if a metric source's clock differs from the manager's by much; "" otherwise.
+    """Return a sentence if Prometheus' clock is ahead of, or behind, the manager's by more than APART_SECONDS; else "".
 
-    The caller has compared the manager's clock with the API server's before, so the source's clock is the wrong one.
+    The caller has compared the manager's clock with the API server's before, so Prometheus' clock is the wrong one.
     """
     if abs(ahead_seconds) <= APART_SECONDS:
         return ""
@@ -80,7 +80,7 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
     """Return a sentence on how most nodes' clocks differ from the manager's; "" unless most of them do.
 
     `ahead_by_node` has, by node, the seconds by which the time in the node's report was ahead of the manager's clock
-    when the report arrived. It has only reports of other programs that arrived while the manager watched.
+    when the report arrived. Reports that the manager wrote, or that are older than its watch, are left out.
     """
     most = len(ahead_by_node) / 2
     before = [ahead for ahead in ahead_by_node.values() if ahead > APART_SECONDS]

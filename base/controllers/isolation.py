@@ -84,8 +84,8 @@ def standing_items(
 ) -> dict[ItemT, str]:
     """Return the items on which earlier processes hung in this computation, each with the reason to leave it out.
 
-    If the last process left a record, `compute` is called again to narrow down the items, and this process may hang in
-    it as well. Raise LeftOut for the rest of the hour if the computation hung even without any of the `items`.
+    If the last process hung, `compute`, which gets the items to leave out, tries group after group, and may hang again;
+    of its errors only `of_others` are raised. Raise LeftOut for the rest of the hour if it hung without any of `items`.
     """
     left_out = (
         {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}
@@ -127,9 +127,9 @@ def standing_items(
 def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], bool]) -> set[ItemT]:
     """Return a set of items without which the computation succeeds; `works` tests it without the given items.
 
-    Groups are tried without all others, failing ones are halved: this costs a few computations of all items, however
-    many fail. Items that fail alone are then tried together with the others, since they may fail only for lack of
-    these.
+    First, groups are tried alone, and groups that fail are halved, down to single items. Items that fail alone are then
+    tried together with the others, which they may need. All this costs a few computations of all items, however many
+    fail.
     """
     everything, alone, parts = set(items), list[ItemT](), _halves(items)
     while parts:

@@ -134,10 +134,10 @@ class Sender:
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         """Send the writes and return an outcome for each that was tried; the others wait for the next decision.
 
-        The writes of one (resource, subresource) need the same right. They are sent one by one (at the end those that
-        lacked the right before) until one shows that it exists, or `PROBES` (for a missing kind: one) that it does not.
-        Then the rest is sent at once, for at most `seconds`, or not tried. A missing object or namespace says nothing
-        about the right. A lost Lease or a server that does not respond ends everything.
+        The writes of one (resource, subresource) need the same right. They are sent one by one until one succeeds or
+        has another error than a missing right: the rest is then sent at once, for at most `seconds`. The rest is not
+        tried after `PROBES` errors for a missing right, or one for a missing kind. A missing namespace proves neither.
+        A lost Lease or a server that does not respond ends everything.
         """
         outcomes: list[Outcome] = []
         # Group intents by the target of a right: API version, resource and subresource, in order of appearance

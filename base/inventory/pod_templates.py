@@ -36,9 +36,9 @@ _MADE: Final = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmn
 
 
 def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: WorkloadRef | None) -> str:
-    """Return the role of a pod within its workload; "" if all its pods are alike.
+    """Return the role of a pod within its workload, by ROLE_LABELS or the pod's name; "" if the pods are all alike.
 
-    `labels` are the pod's, by their original names; `direct` is its direct owner, if that is known.
+    `labels` are the pod's, by their names in Kubernetes. If `direct`, its owner, is a Deployment, the role is "direct".
     """
     if workload.kind in ONE_TEMPLATE:
         # Flink's task managers belong to the Deployment of their job manager, with no ReplicaSet between.

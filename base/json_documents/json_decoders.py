@@ -31,7 +31,7 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def make_ready() -> None:
-    """Inspect the fields of every Struct that is defined so far; types that are ready cost nothing again.
+    """Prepare every Struct that is defined so far for decoding in threads; a second call prepares only new ones.
 
     Call this before starting threads that decode. A type that msgspec cannot decode is skipped.
     """

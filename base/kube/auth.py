@@ -36,9 +36,9 @@ _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the clust
 class Access:
     """The address of an API server and the credentials for it.
 
-    `authorization()` returns the header's value, which the package refreshes when a token or an exec plugin's
-    credential expires; None if a client certificate alone identifies us. An empty file name means that there is no such
-    file; an empty `ca_file` means the system's certificate authorities.
+    `authorization()` returns the value of the header Authorization, None if only a client certificate identifies us;
+    the package `kubernetes` renews a token or an exec plugin's credential that expires. An empty file name means that
+    there is no such file; an empty `ca_file` means the system's certificate authorities.
     """
 
     cluster: str

@@ -68,10 +68,10 @@ class Marks:
 class LiveCluster(ListedFacts):
     """The current state of the cluster; a field is None if its objects could not be listed.
 
-    `containers` has each pod's containers by (namespace, pod), `own_amounts` the pod-level amounts, `marks` the labels
-    and annotations of each workload; `unread` are existing pods with an unreadable amount; `listed_kinds` are those of
-    LASTING that could be listed; `verticals` has a sentence on the VerticalPodAutoscaler that sets a workload's
-    requests.
+    `containers` has each pod's containers by (namespace, pod), `own_amounts` the pod-level amounts; `unread` names the
+    pods on nodes that are left out because an amount is unreadable. `marks` has the labels and annotations of each
+    workload, `verticals` a sentence on the VerticalPodAutoscaler that sets its requests. `listed_kinds` are the kinds
+    of LASTING that could be listed.
     """
 
     nodes: tuple[Node, ...] | None = None

@@ -186,9 +186,9 @@ def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterabl
 
 
 def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
-    """Convert a listed pod to a Pod without an end, with its workload, QoS class, priority and effective request.
+    """Convert a listed pod to a Pod with its workload, QoS class, priority and effective requests.
 
-    Raise QuantityError if its amounts are unreadable.
+    Its `end_seconds` is None. Raise QuantityError if an amount of the pod is unreadable.
     """
     shape = pod.shape
     if shape.refusal:

@@ -27,7 +27,7 @@ LAG_SECONDS: Final = 60.0
 
 
 def outlasts_its_end(gone_by_seconds: float | None, now_seconds: float) -> bool:
-    """Return whether a deleted pod still exists after its grace period, because of a finalizer or an unreachable node.
+    """Return whether a pod exists LAG_SECONDS after its grace period, due to a finalizer or an unreachable node.
 
     `gone_by_seconds` is the Unix time at which the grace period ends; None if the pod is not being deleted.
     """

@@ -91,9 +91,9 @@ def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str,
 
 
 def named_amounts(quantities: Mapping[str, Any] | None, what: str) -> dict[str, int]:
-    """Parse a map of quantities to integer amounts, CPU in millicores; unreadable ones are left out.
+    """Parse quantities by resource name to integers, rounded up: cpu in millicores, others in their own unit.
 
-    Raise QuantityError, which names `what`, if cpu or memory is unreadable.
+    Raise QuantityError, which names `what`, if cpu or memory is unreadable; leave out other unreadable quantities.
     """
     amounts: dict[str, int] = {}
     for name, text in (quantities or {}).items():

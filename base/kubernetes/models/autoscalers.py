@@ -98,10 +98,10 @@ class MetricWire(msgspec.Struct, rename="camel"):
 
 
 def utilization_targets(metrics: Iterable[MetricWire]) -> tuple[dict[Resource, int], tuple[Resource, ...]]:
-    """Return an autoscaler's targets in percent of the request, and the resources that have another target, or several.
+    """Return an autoscaler's targets in percent of the request, and the resources whose targets cannot be adapted.
 
-    Only a single target for the whole pod can be adapted when requests change. A target for one container excludes the
-    other containers, and if a resource has several targets, each would have to be adapted.
+    A target can be adapted to changed requests if it is of the whole pod and the only one of its resource. Targets in
+    absolute amounts are left out.
     """
     targets: dict[Resource, list[int | None]] = {}
     for metric in metrics:
