@@ -195,19 +195,22 @@ class PrometheusSource:
         return survey.newest(self._query_series(survey.newest_question(metric), moments))
 
     def _survey_all(self, text: str, moments: range) -> _Described:
-        """Return the survey at all times, in few queries, or one by one, or at the last time if that is too much."""
+        """Return the survey at all times, in few queries, or one by one; if that is too much, at the last two times.
 
-        def answers(step: int) -> _Described:
-            some = (moments[i : i + step] for i in range(0, len(moments), step))
+        At one time alone a cluster without a label cannot be told from a label that is new.
+        """
+
+        def answers(asked: range, step: int) -> _Described:
+            some = (asked[i : i + step] for i in range(0, len(asked), step))
             return survey.concatenate_answers([self._query_series(text, few) for few in some])
 
         try:
-            return answers(survey.MOMENTS_AT_ONCE)
+            return answers(moments, survey.MOMENTS_AT_ONCE)
         except SourceTooLong:
             raise
         except SourceLimit as error:
             self._defects[Defect.QUERY_SPLIT] += 1
-            return answers(1) if isinstance(error, TooLongSpan) else self._query_series(text, moments[-1:])
+            return answers(moments if isinstance(error, TooLongSpan) else moments[-2:], 1)
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
         """Return the inventory by the newest samples, with the owner of each pod that ran in the window.

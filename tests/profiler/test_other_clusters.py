@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from cotenant.base.errors import SourceUnfit
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
+from cotenant.base.usage.usage import TimeWindow
 from cotenant.cli.cluster.probes import metrics
+from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Field
 from tests.support.kube_series import END, LABEL, START, Found, Line, PodSpec, link, node, scanned, served
+from tests.support.strict_server import Rules, StrictServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 
@@ -324,6 +328,17 @@ def test_the_cpu_of_both_exporters_is_counted_once(url: str, tmp_path: Path) -> 
     scan = scanned(url, "each core beside the total, by two exporters", tmp_path)
     # 200 m in all of the time, by both
     assert request_of(scan, "Deployment/web/main", Resource.CPU) == pytest.approx(220, rel=0.05)
+
+
+def test_a_cluster_without_a_label_is_seen_where_the_server_answers_for_few_samples(tmp_path: Path) -> None:
+    # A survey of several moments is too large for this server; at one moment a label that is new would look the same.
+    labelled = [replace(x, labels={**x.labels, "cluster": "prod"}) for x in PLAIN]
+    rules = Rules(most_seconds=60, too_long_span="query processing would load too many samples into memory")
+    with served(tmp_path, {"two": [*PLAIN, *labelled]}) as address, StrictServer(address, rules) as strict:
+        source = PrometheusSource(PrometheusSettings(url=strict.url, labels={LABEL: "two"}), "c")
+        with pytest.raises(SourceUnfit, match=r"2 clusters, by the label cluster: \(none\), prod"):
+            source.survey(TimeWindow(START, END))
+        source.close()
 
 
 def test_the_doctor_counts_pods_that_run_on_nodes_that_are_not_scraped(url: str) -> None:
