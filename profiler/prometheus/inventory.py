@@ -162,7 +162,10 @@ def build(
     notes: list[str] = []
     if marks is None:
         kinds = {p.workload.kind for p in pods if p.running}
-        notes += [*_missing_metric_notes(bool(classes), rows.state, kinds), *stored.notes(stored.kinds(rows.state))]
+        notes += [
+            *_missing_metric_notes(bool(classes), rows.state, kinds),
+            *stored.notes(stored.kinds(rows.state, series_coverage.names)),
+        ]
     notes += owned.notes()
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in series_coverage.names:

@@ -200,8 +200,8 @@ class PrometheusSource:
         At one time alone a cluster without a label cannot be told from a label that is new.
         """
 
-        def answers(asked: range, step: int) -> _Described:
-            some = (asked[i : i + step] for i in range(0, len(asked), step))
+        def answers(times: range, step: int) -> _Described:
+            some = (times[i : i + step] for i in range(0, len(times), step))
             return survey.concatenate_answers([self._query_series(text, few) for few in some])
 
         try:

@@ -17,7 +17,19 @@ from cotenant.cli.cluster.probes import metrics
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Field
-from tests.support.kube_series import END, LABEL, START, Found, Line, PodSpec, link, node, scanned, served
+from tests.support.kube_series import (
+    END,
+    LABEL,
+    START,
+    Found,
+    Line,
+    PodSpec,
+    autoscaler,
+    link,
+    node,
+    scanned,
+    served,
+)
 from tests.support.strict_server import Rules, StrictServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
@@ -265,6 +277,22 @@ CASES: dict[str, Case] = {
             more=[LINK],
         ),
         1035,
+    ),
+    # kube-state-metrics before 2.0, whose names are not read: the request of 1 core may be a target's
+    "autoscalers by their old names": Case(
+        [
+            replace(x, metric=x.metric.replace("horizontalpodautoscaler", "hpa"))
+            for x in lines(*web(), more=[LINK, *autoscaler("web", ("Deployment", "web"))])
+        ],
+        {"Deployment/web/main": Reason.AUTOSCALER_UNKNOWN},
+        {"Deployment/web/main": 2},
+        "autoscalers are unknown: kube-state-metrics is older than 2.0",
+    ),
+    "requests and limits by their old names": of_web(
+        [
+            replace(x, metric=f"{x.metric}_{x.labels['resource']}") if "_resource_" in x.metric else x for x in PLAIN
+        ],
+        Reason.AMOUNTS_UNKNOWN,
     ),
     # labels of usage
     "usage names no node": of_web(

@@ -165,7 +165,7 @@ def find_gaps(
         for metric, (kind, label) in ANNOTATED.items()
         for x, _ in state[metric]
     )
-    hidden = stored.kinds(state)
+    hidden = stored.kinds(state, names)
     return SeriesGaps(everybody, frozenset(restarted), frozenset(unlimited), beyond, crowded, annotated, since, hidden)
 
 
@@ -186,6 +186,7 @@ def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
         any(x.get("qos_class") in classes for x, value in state.get(QOS, ()) if value)
         or any(x.get("resource", "").startswith(sides) for x, v in state[QUOTA] if v and x.get("type") == "used")
         or any(_is_kill(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric])
+        or any(name.startswith((f"{REQUESTS}_", f"{LIMITS}_")) for name in names)  # kube-state-metrics before 2.0
     )
 
 

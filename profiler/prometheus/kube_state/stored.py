@@ -6,7 +6,7 @@ If kube-state-metrics shows no LimitRange and no autoscaler, there are none, or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,8 @@ CREATED: Final = {LIMIT_RANGES: "kube_limitrange_created", AUTOSCALERS: "kube_ho
 """Kind -> the metric of kube-state-metrics with the creation time: one series for each object."""
 _NAMES: Final = {LIMIT_RANGES: "limitrange", AUTOSCALERS: "horizontalpodautoscaler"}
 _BOUNDS: Final = "kube_limitrange"
+_OLD: Final = "kube_hpa_spec_max_replicas"
+"""Metric of autoscalers in kube-state-metrics before 2.0, whose metrics of them are not read."""
 _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
 
 
@@ -32,26 +34,31 @@ _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
 class StoredKind:
     """Number of objects of one kind that the API server stores (None = not known), and of those that have a series.
 
-    `nameless` are namespaces that have a LimitRange, but no series with a bound of one.
+    `nameless` are namespaces that have a LimitRange, but no series with a bound of one. If `is_old`, series that are
+    not read show objects.
     """
 
     stored: int | None
     shown: int
     nameless: frozenset[str] = frozenset()
+    is_old: bool = False
 
     @property
     def is_hidden(self) -> bool:
-        """True if objects of the kind exist and no series shows any."""
-        return self.shown == 0 and bool(self.stored)
+        """True if objects of the kind exist and no series that is read shows any."""
+        return self.shown == 0 and (bool(self.stored) or self.is_old)
 
     @property
     def is_unclear(self) -> bool:
         """True if no series shows objects and it is unknown whether any exist."""
-        return self.shown == 0 and self.stored is None
+        return self.shown == 0 and self.stored is None and not self.is_old
 
 
-def kinds(state: State) -> dict[str, StoredKind]:
-    """Return the counts of LimitRanges and autoscalers, by the name that the API server gives the kind."""
+def kinds(state: State, names: Collection[str]) -> dict[str, StoredKind]:
+    """Return the counts of LimitRanges and autoscalers, by the name that the API server gives the kind.
+
+    `names` are the names of all metrics on the server.
+    """
     shown = {
         kind: _objects(state, kind, tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}")))
         for kind in CREATED
@@ -64,7 +71,8 @@ def kinds(state: State) -> dict[str, StoredKind]:
         series = ((x.get("resource", ""), value) for metric in METRICS for x, value in state.get(metric, ()))
         counts = [round(value) for name, value in series if name.partition(".")[0] == kind and value >= 0]
         nameless = unbounded if kind == LIMIT_RANGES else frozenset[str]()
-        stored_kinds[kind] = StoredKind(max(counts, default=None), len(objects), nameless)
+        is_old = kind == AUTOSCALERS and _OLD in names
+        stored_kinds[kind] = StoredKind(max(counts, default=None), len(objects), nameless, is_old)
     return stored_kinds
 
 
@@ -78,6 +86,11 @@ def notes(stored_kinds: Mapping[str, StoredKind]) -> list[str]:
             "leaves them out; a proposal may violate a bound, or change an autoscaler's target"
         )
     for kind, objects in stored_kinds.items():
+        if objects.is_old and not objects.shown:
+            out.append(
+                f"{_WORDS[kind]} are unknown: kube-state-metrics is older than 2.0 ({_OLD}), so no change that they "
+                "may affect is proposed; upgrade it"
+            )
         if objects.stored is not None and objects.stored > objects.shown:
             lost = "some objects are ignored" if objects.shown else "no change that they may affect is proposed"
             out.append(
