@@ -53,6 +53,7 @@ window.cotenant = Object.assign(window.cotenant || {}, {
     const { api, row } = window.cotenant.grid();
     if (!api) return;
     const next = Math.max(0, Math.min(api.getDisplayedRowCount() - 1, row + by));
+    if (api.getGridOption("pagination")) api.paginationGoToPage(Math.floor(next / api.paginationGetPageSize()));
     api.ensureIndexVisible(next);
     api.setFocusedCell(next, window.cotenant.columnsOf(api)[0]);
   },

@@ -73,6 +73,7 @@ LIST: Final = Listing(
     widths=WIDTHS,
     shape=_shape,
     news=NEWS,
+    among=True,
     alone=True,
     nothing=enforcing.empty_state,
 )
@@ -91,7 +92,7 @@ def render(view: View, search: str) -> Component:
     news = dcc.Store(id=NEWS, data=_revision(view))
     hand, facts = (html.Div(part.panel_of(view, search), id=id_) for id_, part in PARTS.items())
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
-    return html.Div([head, news, facts, hand, html.Div(body, className="list-below")], className="page tall-page")
+    return html.Div([head, news, facts, hand, body], className="page tall-page")
 
 
 def _revision(view: View) -> str:

@@ -92,6 +92,7 @@ LIST: Final = Listing(
     opens="?open={scope}/{namespace}/{kind}/{name}/{resource}",
     widths=WIDTHS,
     subject=("name", "namespace"),
+    among=True,
     pinned=("name",),
 )
 
@@ -105,7 +106,7 @@ def render(view: View, search: str) -> Component:
         return html.Div([head, body], className="page")
     hand, good, week = (html.Div(part.panel_of(view, search), id=id_) for id_, part in PARTS.items())
     above = html.Div([hand, good], className="row wide-narrow")
-    return html.Div([head, above, week, html.Div(body, className="list-below")], className="page tall-page")
+    return html.Div([head, above, week, body], className="page tall-page")
 
 
 def _report(view: View) -> Component:

@@ -59,6 +59,7 @@ LIST: Final = Listing(
     facets=(("reason", "Reason"),),
     order="-requested_ratio",
     opens="nodes/{node}",
+    among=True,
     pinned=("node",),
 )
 SCATTER_HEIGHT: Final = 300
@@ -80,7 +81,7 @@ def render(view: View, search: str) -> Component:
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
-    return html.Div([head, html.Div(body, className="list-below"), dots], className="page tall-page")
+    return html.Div([head, body, dots], className="page tall-page")
 
 
 def _balance(view: View, search: str, resource: Resource) -> Component:

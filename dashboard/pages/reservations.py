@@ -49,7 +49,7 @@ def render(view: View, search: str) -> Component:
     day = html.Div(board(view, search, plans), id="plan-board")
     above = html.Div([day, html.Div(hand, id="plan-hand")], className="row wide-narrow")
     new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said"), html.Div(id="plan-new-acted")]
-    parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, className="list-below", id=BELOW)]
+    parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, id=BELOW)]
     return html.Div(parts, className="page tall-page")
 
 

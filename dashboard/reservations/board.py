@@ -103,6 +103,7 @@ LIST: Final = Listing(
     shape=_shape,
     subject=("workload", "namespace"),
     pinned=("workload",),
+    among=True,
 )  # fmt: skip
 
 

@@ -89,6 +89,9 @@ BOXES: Final[Mapping[str, Any]] = {
 }
 """Options of a list whose rows are ticked."""
 
+PAGED: Final[Mapping[str, Any]] = {"pagination": True, "paginationAutoPageSize": True}
+"""Options of a list that shows as many rows as it has room for and turns pages: it has no scrollbar of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:

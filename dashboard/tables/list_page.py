@@ -93,6 +93,8 @@ class Listing:
     """Components below the grid; their height is fixed, so that no row moves while rows are selected."""
     tabs: tuple[ListTab, ...] = ()
     """The lists that this one is divided into, with links above the tools; commas separate several values."""
+    among: bool = False
+    """True if the page has other parts beside the list: the page scrolls, so the list turns its pages instead."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
         """Return the query in the URL, in the list's own order unless the URL sets another order."""
@@ -150,6 +152,8 @@ def body(listing: Listing, view: View, search: str) -> Component:
     table.columnDefs = [*rest[:REVEALED_AT], *revealed, *rest[REVEALED_AT:]]
     if listing.bar():
         table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
+    if listing.among:
+        table.dashGridOptions = {**table.dashGridOptions, **grid.PAGED}
     data = {
         "data-path": listing.path,
         "data-order": listing.order,
@@ -168,7 +172,8 @@ def body(listing: Listing, view: View, search: str) -> Component:
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
     fold = html.Details(html.Summary("Filters of the list", className="button"), className="facets-fold")
-    return html.Div([fold, side, html.Div([head, frame, *listing.bar()], className="list-main")], className="list")
+    kind = "list list-among" if listing.among else "list"
+    return html.Div([fold, side, html.Div([head, frame, *listing.bar()], className="list-main")], className=kind)
 
 
 def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:

@@ -64,10 +64,38 @@ def test_a_laptop_with_scrollbars_shows_a_page_whole(address: str, open_page: Op
     drawn(page) if path.startswith("/workload/") else settled(page)
     assert misfits(page) == []
     if path == "/":  # it is longer than the window, and its scrollbar takes room as people's do
-        assert page.evaluate("innerWidth - document.documentElement.clientWidth") > 0
+        page.wait_for_function("innerWidth - document.documentElement.clientWidth > 0")
     if path == "/recommendations":
         page.set_viewport_size(SMALL_LAPTOP)
         assert cut_headings(page) == []
+
+
+def test_filters_that_are_longer_than_the_window_give_the_page_no_scrollbar(address: str, open_page: Open) -> None:
+    width, height = LAPTOPS[0]
+    page = settled(open_page(f"{address}/recommendations", size={"width": width, "height": height}))
+    unfold(page, ".facet")
+    filters = page.locator("#facets-recommendations")
+    assert filters.evaluate("e => e.scrollHeight > e.clientHeight")
+    assert page.evaluate(MISFITS) == []
+    last = filters.locator(".facet-link:visible").last
+    last.focus()  # by keyboard, as by the wheel, every filter can be reached
+    expect(last).to_be_in_viewport()
+
+
+def test_a_list_among_other_parts_turns_its_pages_by_key_and_by_button(address: str, open_page: Open) -> None:
+    page = settled(open_page(f"{address}/forecast"))
+    told = page.locator(".ag-paging-row-summary-panel")
+    total = api(page, f"{address}/api/v1/forecasts?limit=1")["total"]
+    expect(told).to_have_text(re.compile(rf"^\s*1 to \d+ of {total}\s*$"))
+    rows = int((told.text_content() or "").split()[2])
+    assert 5 < rows < total
+    assert page.locator(".ag-body-vertical-scroll-viewport").is_hidden()
+    for _ in range(rows + 1):  # the first key press stands on the first row, so the last one is on the next page
+        page.keyboard.press("j")
+    expect(told).to_have_text(re.compile(rf"^\s*{rows + 1} to"))
+    expect(page.locator(".ag-row-focus").first).to_have_attribute("row-index", str(rows))
+    page.get_by_role("button", name="Previous Page").click()
+    expect(told).to_have_text(re.compile(r"^\s*1 to"))
 
 
 @pytest.mark.parametrize("theme", ["light", *full("dark")])

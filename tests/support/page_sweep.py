@@ -20,10 +20,10 @@ MISFITS: Final = """() => {
     const say = (what, e) => misfits.push(`${what}: ${e.id || e.className} ${e.textContent.slice(0, 40)}`);
     const drawn = selector => [...document.querySelectorAll(selector)].filter(e => e.offsetWidth && e.offsetHeight);
     if (root.scrollWidth > root.clientWidth) misfits.push(`page: ${root.scrollWidth} of ${root.clientWidth}`);
-    const side = Math.max(0, ...drawn('.list-page .facets').map(e => e.getBoundingClientRect().bottom + scrollY));
-    if (drawn('.list-page').length && root.scrollHeight > root.clientHeight && side < innerHeight)
+    if (drawn('.list-page').length && root.scrollHeight > root.clientHeight)
         misfits.push(`scrollbar beside the list's: ${root.scrollHeight} of ${root.clientHeight}`);
-    for (const e of drawn('.facets, .facets *')) {
+    for (const e of drawn('.list-among .ag-body-vertical-scroll-viewport')) say("scrollbar beside the page's", e);
+    for (const e of drawn('.facets *')) {
         const scrolls = /auto|scroll/.test(getComputedStyle(e).overflowY);
         if (scrolls && e.scrollHeight > e.clientHeight) say('scrollbar', e);
     }
