@@ -98,6 +98,21 @@ def test_a_list_among_other_parts_turns_its_pages_by_key_and_by_button(address: 
     expect(told).to_have_text(re.compile(r"^\s*1 to"))
 
 
+SMALL_WINDOW: ViewportSize = {"width": 1024, "height": 700}
+ACROSS = """() => {
+    const boxes = name => [...document.querySelectorAll(`${name} > *`)].map(e => e.getBoundingClientRect());
+    const meet = (a, b) => a.right > b.left && b.right > a.left && a.bottom > b.top && b.bottom > a.top;
+    return boxes('.selection-sums').some(a => boxes('.selection-acts').some(b => meet(a, b))); }"""
+"""Whether a button of the bar of selected rows covers one of its texts."""
+
+
+@pytest.mark.parametrize("path", ["/changes", "/recommendations"])
+def test_a_small_window_cuts_no_chip_and_covers_no_text(address: str, open_page: Open, path: str) -> None:
+    page = settled(open_page(f"{address}{path}", size=SMALL_WINDOW))
+    assert [text for text in page.evaluate(MISFITS) if text.startswith(("page:", "cut:"))] == []
+    assert page.evaluate(ACROSS) is False
+
+
 @pytest.mark.parametrize("theme", ["light", *full("dark")])
 def test_nothing_is_off_a_narrow_screen(address: str, open_page: Open, axe: str, theme: str) -> None:
     page = open_page(address, size=TELEPHONE, theme=theme)
