@@ -16,7 +16,6 @@ from cotenant.base import measures
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import RowCondition
-from cotenant.base.text import visible
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import room as chart
@@ -222,7 +221,7 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
         if seconds >= 2 * HOUR_SECONDS:  # starts are half hours apart: hours with one place
             wait = f"{round(seconds / HOUR_SECONDS, 1):g} h"
         counts = [f"{w.nodes:,}", f"{w.pods:,}", f"{w.likely_nodes:,}"]
-        most = visible(", ".join(f"{name} ×{count}" for name, count in w.most))
+        most = [piece for name, count in w.most for piece in (unbroken_text(f"{name} ×{count}"), ", ")][:-1]
         rows.append([panels.moment(w.start_seconds), unbroken_text(wait), panels.moment(w.end_seconds), *counts, most])
     return panels.facts(titles, rows, "When the job fits", tall=True, id_="fit-windows")
 

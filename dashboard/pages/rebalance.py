@@ -244,7 +244,7 @@ def stay_panel(report: RebalanceReport) -> Component:
     table_rows = []
     for row in rows[:MOST_ROWS]:
         pod, code = visible(row["pod"]) or "the node's other pods", row["reason"]
-        table_rows.append([pod, visible(row["source"]), unbroken_text(label(code)), sentence(code)])
+        table_rows.append([pod, unbroken_text(row["source"]), unbroken_text(label(code)), sentence(code)])
     table = panels.facts(heads, table_rows, STAY_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows)
     return panels.panel(STAY_TITLE, codes, table, note=row_note(len(rows), ONE_ROUND))

@@ -223,6 +223,19 @@ def test_no_heading_of_a_list_is_cut(address: str, open_page: Open, path: str) -
     assert cut_headings(settled(open_page(f"{address}{path}", size=SMALL_LAPTOP))) == []
 
 
+PARTED = """() => [...document.querySelectorAll('.inputs td, .facts .whole')].filter(e => {
+    const range = document.createRange(); range.selectNodeContents(e);
+    const tops = [...range.getClientRects()].map(box => Math.round(box.top));
+    return /^[\\d.,]+ \\S+$/.test(e.textContent) && new Set(tops).size > 1; }).map(e => e.textContent)"""
+"""Amounts whose number stands on another line than its unit."""
+
+
+def test_an_amount_stands_on_one_line_with_its_unit(address: str, open_page: Open) -> None:
+    page = drawn(open_page(f"{address}/workload/pay/Deployment/checkout"))
+    expect(page.locator(".container[open] .inputs td").first).to_be_visible()
+    assert page.evaluate(PARTED) == []
+
+
 FORECAST_REASONS = (
     Reason.OK, Reason.NO_DATA, Reason.STALE, Reason.FROM_PORTRAIT, Reason.SHORT_RECORD, Reason.NO_PEAK,
     Reason.FEW_TESTED_DAYS,
