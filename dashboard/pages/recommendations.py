@@ -66,8 +66,8 @@ WIDTHS: Final = {
     "workload": 144,
     "severity": 98,
     "cpu_request": 134,
-    "memory_request": 161,
-    "saving_month": 90,
+    "memory_request": 168,
+    "saving_month": 84,
     "ready": 134,
     "memory_observed_max": 89,
 }
@@ -122,7 +122,8 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             drawn = {"value": limit, "now": PROPOSED[limit], "action": ACTIONS[limit]}
             column_def["cellRendererParams"]["limit"] = drawn
             tip = f"{column_def['headerTooltip']} Of one pod, after all steps; the second line is a changed limit."
-            column_def |= {"headerName": title, "headerTooltip": tip}
+            # These have the longest texts, and what a wider window leaves.
+            column_def |= {"headerName": title, "headerTooltip": tip, "flex": 1, "minWidth": column_def["width"]}
             column_def.pop("headerValueGetter", None)
         if column_def["field"] == "memory_observed_max":
             pair = {"parts": ["cpu_observed_max"]}

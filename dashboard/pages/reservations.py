@@ -41,16 +41,15 @@ def render(view: View, search: str) -> Component:
         )
         heading.append(html.Div(button, className="aside"))
     head = html.Div(heading, className="page-head")
-    body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
+    body = html.Div(panels.render_guarded(lambda: list_page.body(LIST, view, search)), id=BELOW)
     if view.source.snapshot().overview is None and view.given.plans is None:
-        return html.Div([head, html.Div(body, id=BELOW)], className="page")
+        return html.Div([head, body], className="page")
     plans = plans_of_service(view, search)
     hand = panels.render_guarded(lambda: detail.selected_panel(view, search, plans), detail.IN_HAND)
     day = html.Div(board(view, search, plans), id="plan-board")
     above = html.Div([day, html.Div(hand, id="plan-hand")], className="row wide-narrow")
     new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said"), html.Div(id="plan-new-acted")]
-    parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, id=BELOW)]
-    return html.Div(parts, className="page tall-page")
+    return html.Div([head, *new, *plan_page.polling_stores(view), above, body], className="page tall-page")
 
 
 def register(app: Dash, view: View) -> None:

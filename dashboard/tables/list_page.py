@@ -138,9 +138,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
         shown = listing.shown
     table = grid.component(schema, shown, query, PAGE_ROWS, first)
     if listing.subject:
-        name_column, *places = listing.subject
-        grid.subject(table.columnDefs, name_column, places)
-        table.dashGridOptions = {**table.dashGridOptions, **grid.TWO_LINES}
+        grid.subject(table.columnDefs, listing.subject[0], listing.subject[1:])
     for column_def in table.columnDefs:
         column_def["width"] = listing.widths.get(column_def["field"], column_def["width"])
         if unit_of(schema.column(column_def["field"])) in (Unit.MONTHLY, Unit.DAILY):
@@ -150,10 +148,8 @@ def body(listing: Listing, view: View, search: str) -> Component:
     revealed = [column_def for column_def in table.columnDefs if column_def["field"] in listing.revealed]
     rest = [column_def for column_def in table.columnDefs if column_def["field"] not in listing.revealed]
     table.columnDefs = [*rest[:REVEALED_AT], *revealed, *rest[REVEALED_AT:]]
-    if listing.bar():
-        table.dashGridOptions = {**table.dashGridOptions, **grid.BOXES}
-    if listing.among:
-        table.dashGridOptions = {**table.dashGridOptions, **grid.PAGED}
+    for has, options in ((listing.subject, grid.TWO_LINES), (listing.bar(), grid.BOXES), (listing.among, grid.PAGED)):
+        table.dashGridOptions = {**table.dashGridOptions, **(options if has else {})}
     data = {
         "data-path": listing.path,
         "data-order": listing.order,
@@ -172,8 +168,8 @@ def body(listing: Listing, view: View, search: str) -> Component:
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
     fold = html.Details(html.Summary("Filters of the list", className="button"), className="facets-fold")
-    kind = "list list-among" if listing.among else "list"
-    return html.Div([fold, side, html.Div([head, frame, *listing.bar()], className="list-main")], className=kind)
+    main = html.Div([head, frame, *listing.bar()], className="list-main")
+    return html.Div([fold, side, main], className="list" + " list-among" * listing.among)
 
 
 def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
