@@ -84,18 +84,18 @@ def test_filters_that_are_longer_than_the_window_give_the_page_no_scrollbar(addr
 
 def test_a_list_among_other_parts_turns_its_pages_by_key_and_by_button(address: str, open_page: Open) -> None:
     page = settled(open_page(f"{address}/forecast"))
-    told = page.locator(".ag-paging-row-summary-panel")
+    range_shown = page.locator(".ag-paging-row-summary-panel")
     total = api(page, f"{address}/api/v1/forecasts?limit=1")["total"]
-    expect(told).to_have_text(re.compile(rf"^\s*1 to \d+ of {total}\s*$"))
-    rows = int((told.text_content() or "").split()[2])
+    expect(range_shown).to_have_text(re.compile(rf"^\s*1 to \d+ of {total}\s*$"))
+    rows = int((range_shown.text_content() or "").split()[2])
     assert 5 < rows < total
     assert page.locator(".ag-body-vertical-scroll-viewport").is_hidden()
     for _ in range(rows + 1):  # the first key press stands on the first row, so the last one is on the next page
         page.keyboard.press("j")
-    expect(told).to_have_text(re.compile(rf"^\s*{rows + 1} to"))
+    expect(range_shown).to_have_text(re.compile(rf"^\s*{rows + 1} to"))
     expect(page.locator(".ag-row-focus").first).to_have_attribute("row-index", str(rows))
     page.get_by_role("button", name="Previous Page").click()
-    expect(told).to_have_text(re.compile(r"^\s*1 to"))
+    expect(range_shown).to_have_text(re.compile(r"^\s*1 to"))
 
 
 SMALL_WINDOW: ViewportSize = {"width": 1024, "height": 700}

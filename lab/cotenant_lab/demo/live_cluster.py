@@ -209,7 +209,7 @@ def equals(config: Path) -> Iterator[str]:
     """Yield the lines that list commands to try on the demo, and the one for the user's own data."""
     yield "commands for a second terminal, on the demo's cluster, store and ledger:"
     yield f"  export COTENANT_CONFIG={config}"
-    yield "  cotenant recs list -n pay -o wide         # the rows of the page Recommendations"
+    yield "  cotenant recs list -n pay -o wide         # the rows of the page To do"
     yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"
     yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
     yield "  cotenant reservations list                # the plans of the demo's cluster"
