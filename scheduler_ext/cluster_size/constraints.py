@@ -255,9 +255,9 @@ class _Builder:
         if number is None:
             number = self._class_numbers[key] = len(self.classes)
             requested = {**pod.requests, PODS: 1}
-            asked = sorted((name, amount) for name, amount in requested.items() if amount)
-            column_amounts = sorted((self.columns[name], amount) for name, amount in asked if name in self.columns)
-            absent = next((pair for pair in asked if pair[0] not in self.columns), None)
+            requests = sorted((name, amount) for name, amount in requested.items() if amount)
+            column_amounts = sorted((self.columns[name], amount) for name, amount in requests if name in self.columns)
+            absent = next((pair for pair in requests if pair[0] not in self.columns), None)
             selected, tolerated, refusal_flags = self._static_masks(pod.rules.static)
             mask = selected & tolerated
             if absent is not None:

@@ -387,10 +387,10 @@ def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: 
         create_namespace(api, PLACEHOLDER_NAMESPACE)
         account_of_placeholders = {"metadata": {"name": "cotenant-placeholder"}}
         api.create(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/serviceaccounts", account_of_placeholders)
-    held = Reservation.parse(api.get(f"/apis/scheduling.koordinator.sh/v1alpha1/reservations/{place}"))
+    reservation = Reservation.parse(api.get(f"/apis/scheduling.koordinator.sh/v1alpha1/reservations/{place}"))
     for node in NODES:  # the scheduler puts one on each: no node has room for two
         size = PlaceholderSpec(f"h-{place}-{node}", {"cpu": 3800})
-        body = placeholder_creation(held, size, Mode.LAST_RESORT, {}, ReservationSettings()).body
+        body = placeholder_creation(reservation, size, Mode.LAST_RESORT, {}, ReservationSettings()).body
         body = {
             **body,
             "spec": {**body["spec"], "priorityClassName": "cotenant-below-test", "terminationGracePeriodSeconds": 0},
