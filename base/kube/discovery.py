@@ -1,7 +1,7 @@
 """EDGE: find the Prometheus-compatible server that already runs in the cluster, by the labels of its Service.
 
 One list of Services is matched against a table of the labels that charts set, in the order VictoriaMetrics, Thanos,
-Mimir, Prometheus: the first of these usually has the longest history. The profiler tries them in that order.
+Mimir, Prometheus: the first of these usually has the longest history. A scan reads the best match and tries no other.
 """
 
 from __future__ import annotations
