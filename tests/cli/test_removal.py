@@ -22,6 +22,7 @@ NODE = "/api/v1/nodes/n1"
 CONFIG = "/api/v1/namespaces/shop/configmaps/ours"
 OURS = {"app.kubernetes.io/managed-by": "cotenant"}
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/koordinator-system/leases/cotenant-manager"
+SWITCH = "/api/v1/namespaces/koordinator-system/configmaps/cotenant-autopilot"
 AMOUNT = "kubernetes.io/batch-cpu"
 
 
@@ -57,7 +58,7 @@ class Refusing(Handler):
         self.server.deleted.append(self.path)
         lease = self.server.objects.pop(self.path)
         if self.path == LEASE and self.server.deleted.count(LEASE) == 1:  # its holder ends only now
-            self.server.objects[LEASE] = {"metadata": {**lease["metadata"], "uid": "made again"}}  # type: ignore[call-overload]
+            self.server.objects[LEASE] = {**lease, "metadata": {**lease["metadata"], "uid": "made again"}}  # type: ignore[dict-item, call-overload]
         self.answer(200, {})
 
 
@@ -102,6 +103,12 @@ def server() -> Iterator[RefusingServer]:
     server.stop()
 
 
+@pytest.fixture
+def willing(server: RefusingServer) -> RefusingServer:
+    server.objects["/api/v1/pods"] = []  # no patch that is refused, and tried again for ten seconds
+    return server
+
+
 def kubeconfig(folder: Path, url: str) -> Path:
     config = folder / "config"
     cluster = {"name": "a", "cluster": {"server": url}}
@@ -138,6 +145,50 @@ def test_a_lease_that_its_holder_makes_again_while_it_ends_is_removed_too(
     done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
     states = [row["state"] for row in json.loads(done.stdout) if row["object"].startswith("leases/")]
     assert states == ["delete", "delete"] and LEASE not in server.objects
+
+
+@pytest.mark.slow
+def test_a_manager_that_runs_on_outside_of_the_cluster_is_named_and_the_uninstallation_is_not_complete(
+    willing: RefusingServer, tmp_path: Path
+) -> None:
+    # Its rights are not the ones that are removed: it makes its Lease again, and writes what it had written.
+    lease: dict[str, Any] = {"metadata": {"name": "cotenant-manager", "namespace": "koordinator-system", "uid": "u"}}
+    willing.objects[LEASE] = lease | {"spec": {"holderIdentity": "laptop_1"}}
+    config = kubeconfig(tmp_path, willing.url)
+    shown = CliRunner().invoke(main.root, ["uninstall", "--kubeconfig", str(config), "-o", "json"])
+    notes = [row["note"] for row in json.loads(shown.stdout) if row["object"].startswith("leases/")]
+    assert notes == ["held by laptop_1"]
+    done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
+    assert done.exit_code == EXIT_PARTIAL, done.output
+    rows = [row for row in json.loads(done.stdout) if row["object"].startswith("leases/")]
+    assert [row["state"] for row in rows] == ["delete", "refused"]
+    assert rows[1]["note"].startswith("held by laptop_1, which runs on") and "end it" in rows[1]["note"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("value", "kept"), [("false", False), ("paused by ann: incident", True)])
+def test_the_autopilots_switch_goes_unless_it_stops_changes(
+    willing: RefusingServer, tmp_path: Path, value: str, kept: bool
+) -> None:
+    # A later installation must not act against what a person stopped; a switch that stops nothing is our leftover.
+    metadata = {"name": "cotenant-autopilot", "namespace": "koordinator-system", "uid": "u"}
+    willing.objects[SWITCH] = {"metadata": metadata, "data": {"paused": value}}
+    config = kubeconfig(tmp_path, willing.url)
+    done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
+    rows = {row["object"]: row["state"] for row in json.loads(done.stdout)}
+    assert rows.get("configmaps/koordinator-system/cotenant-autopilot") == (None if kept else "delete")
+    assert (SWITCH in willing.objects) == kept
+
+
+@pytest.mark.slow
+def test_a_right_that_is_missing_for_one_object_stops_no_other_removal(willing: RefusingServer, tmp_path: Path) -> None:
+    willing.forbidden = {LEASE}
+    config = kubeconfig(tmp_path, willing.url)
+    done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
+    assert done.exit_code == EXIT_PARTIAL, done.output
+    rows = {row["object"]: row["state"] for row in json.loads(done.stdout)}
+    assert rows["leases/koordinator-system/cotenant-manager"] == "refused"
+    assert CONFIG in willing.deleted
 
 
 def test_a_cluster_that_may_not_be_looked_at_is_not_said_to_hold_nothing(tmp_path: Path) -> None:

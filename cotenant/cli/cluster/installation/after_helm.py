@@ -17,15 +17,22 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from cotenant.base.errors import ClusterError, CotenantError
+from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.progress import Progress
 from cotenant.base.settings.document import parse_single_document
 from cotenant.cli.cluster.installation import leftovers
-from cotenant.cli.cluster.installation.removal import MADE, Fate, Removal, generated_object_removals, unread_removal
-from cotenant.cli.cluster.installation.restoration import EVERYTHING, OurWrites, writes_of
+from cotenant.cli.cluster.installation.removal import (
+    MADE,
+    Fate,
+    Removal,
+    generated_object_removals,
+    restored_objects,
+    rows_or_refusal,
+)
+from cotenant.cli.cluster.installation.restoration import EVERYTHING, writes_of
 from cotenant.manager.features import NAMES
 
 NAMESPACE: Final = "cotenant"
@@ -114,22 +121,14 @@ def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress)
         looks.append((_PLACEHOLDERS, lambda: _deletions(leftovers.placeholders(client), holding)))
     if "plans" in features:
         looks.append((_BUFFERS, lambda: _deletions(leftovers.buffers(client))))
-    looks += [(kind, partial(_given_back, client, kind, ours)) for kind in leftovers.ACTING]
+    looks += [(kind, partial(restored_objects, client, kind, ours)) for kind in leftovers.ACTING]
     progress.stage("looking at the cluster", len(looks))
     removals: list[Removal] = []
     for kind, find_removals in looks:
-        try:
-            removals += find_removals()
-        except ClusterError as error:
-            removals.append(unread_removal(client, kind.resource, kind, error))
+        removals += rows_or_refusal(client, kind.resource, kind, find_removals)
         progress.advance()
     return removals
 
 
 def _deletions(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:
     return (Removal(address.resource, address, Fate.DELETE, note, uid) for address, uid in items)
-
-
-def _given_back(client: KubeClient, kind: Address, ours: OurWrites) -> Iterator[Removal]:
-    for address, what in leftovers.written_into(client, kind, ours):
-        yield Removal(address.resource, address, Fate.GIVE_BACK, what, ours=ours)

@@ -7,11 +7,12 @@ namespaces are removed last, because the objects in them are removed with them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from cotenant.base.errors import (
     ClusterAbsent,
@@ -27,6 +28,7 @@ from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.base.progress import Progress
 from cotenant.changes.change_ledger import ANCHOR
+from cotenant.changes.soak.stop_switch import read_switch, switch_address
 from cotenant.cli.cluster.installation import leftovers
 from cotenant.cli.cluster.installation.cluster import FIELD_MANAGER, WAIT_SECONDS, wait_until
 from cotenant.cli.cluster.installation.manifests import Manifest
@@ -44,11 +46,15 @@ MADE: Final = (
 
 AUDIT_LOG: Final = Address("v1", "configmaps", ANCHOR, SYSTEM_NAMESPACE)
 """Keeps the head of the audit log, by which `cotenant audit verify` finds rows that were cut off."""
+_SWITCH: Final = switch_address(SYSTEM_NAMESPACE)
+"""The autopilot's stop switch. It is kept while it stops: a later installation must not act against a person's word."""
 _OF_THE_SYSTEM: Final = frozenset({"kube-root-ca.crt"})
 _HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolumeclaims")
 """What would be missed if its namespace went."""
 _TRIES: Final = 3
 """Of a patch whose object somebody else changes at the same time."""
+_HELD: Final = "held by "
+_RUNS_ON: Final = "which runs on and writes again what is removed: end it, then run cotenant uninstall again"
 _RULES_END_SECONDS: Final = 10
 """An API server applies an admission rule for some moments after the rule is removed."""
 
@@ -99,19 +105,18 @@ def plan_removals(
     be read becomes a row with the reason.
     """
     progress.stage("looking at the cluster", len(shipped))
-    removals = []
+    leaving = [AUDIT_LOG] if audit_log else []
+    with suppress(ClusterError):  # a switch that cannot be read stays
+        leaving += [] if read_switch(client, SYSTEM_NAMESPACE) else [_SWITCH]
+    removals: list[Removal] = []
     for manifest in reversed(shipped):
-        try:
-            live = client.get(manifest.address.path)
-            if live is not None:
-                removals.append(_removal(client, manifest, live, stored=stored, audit_log=audit_log))
-        except ClusterError as error:
-            removals.append(unread_removal(client, manifest.component, manifest.address, error))
+        find = partial(_removal, client, manifest, stored=stored, leaving=leaving)
+        removals += rows_or_refusal(client, manifest.component, manifest.address, find)
         progress.advance()
     last = [r for r in removals if r.address.resource in ("customresourcedefinitions", "namespaces")]
     first = [r for r in removals if r not in last]
     if any(m.component == "rbac" for m in shipped):
-        first += generated_object_removals(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
+        first += generated_object_removals(client, [*MADE, *leaving])
         if everything:
             # The removals of all other objects with our label. Objects of our own definitions are removed or kept
             # together with these.
@@ -134,19 +139,16 @@ def plan_removals(
         # What we wrote into objects of others, except those that are removed.
         removed = {removal.address for removal in labelled}
         for kind in leftovers.WRITTEN:
-            try:
-                for address, what in leftovers.written_into(client, kind):
-                    if address not in removed:
-                        first.append(Removal(address.resource, address, Fate.GIVE_BACK, what))
-            except ClusterError as error:
-                first.append(unread_removal(client, kind.resource, kind, error))
+            given_back = rows_or_refusal(client, kind.resource, kind, partial(restored_objects, client, kind))
+            first += [row for row in given_back if row.address not in removed]
     return [*first, *last]
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
     """Carry out the removals and wait until the objects are gone; return the rows, with refusals.
 
-    A process that was still ending may have recreated its Lease or its status, so these are searched for once more.
+    A process that was still ending may have recreated its Lease or its status, so these are searched for once more. A
+    Lease that has a holder again is refused: a process with rights of its own runs on and writes what was removed.
     """
     rows = carry_out(client, removals, progress)
     progress.stage("waiting until the deleted objects are gone", len(rows))
@@ -158,7 +160,12 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
         progress.advance()
     refused = {row.address for row in rows if row.fate is Fate.REFUSED}
     again = generated_object_removals(client, MADE) if any(row.component == "rbac" for row in removals) else []
-    return [*rows, *carry_out(client, [row for row in again if row.address not in refused], progress)]
+    last = [
+        replace(row, fate=Fate.REFUSED, note=f"{row.note}, {_RUNS_ON}") if row.note.startswith(_HELD) else row
+        for row in again
+        if row.address not in refused
+    ]
+    return [*rows, *carry_out(client, last, progress)]
 
 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
@@ -238,11 +245,30 @@ def unread_removal(client: KubeClient, component: str, address: Address, error: 
     return Removal(component, address, Fate.REFUSED, f"not read: {_why(client, error)}")
 
 
+def rows_or_refusal(
+    client: KubeClient, component: str, address: Address, find: Callable[[], Iterable[Removal]]
+) -> list[Removal]:
+    """Return the rows that `find` returns, or a refused one if the server does not let us read an object or kind."""
+    try:
+        return list(find())
+    except ClusterError as error:
+        return [unread_removal(client, component, address, error)]
+
+
+def restored_objects(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[Removal]:
+    """Yield a row for each object of a kind into which cotenant wrote."""
+    for address, what in leftovers.written_into(client, kind, ours):
+        yield Removal(address.resource, address, Fate.GIVE_BACK, what, ours=ours)
+
+
 def _removal(
-    client: KubeClient, manifest: Manifest, live: Mapping[str, Any], *, stored: bool, audit_log: bool
-) -> Removal:
+    client: KubeClient, manifest: Manifest, *, stored: bool, leaving: Collection[Address]
+) -> Iterator[Removal]:
+    if (live := client.get(manifest.address.path)) is None:
+        return
     if not is_ours(live):
-        return Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
+        yield Removal(manifest.component, manifest.address, Fate.FOREIGN, "not ours, left alone")
+        return
     uid = str(live["metadata"]["uid"])
     fate, note = Fate.DELETE, ""
     if manifest.kind == "CustomResourceDefinition":
@@ -254,32 +280,39 @@ def _removal(
             note = f"stored objects removed with it: {count}" if stored else stored_note
     if manifest.kind == "PersistentVolumeClaim":
         fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
-    if manifest.kind == "Namespace" and (
-        holdings := _objects_to_keep(client, manifest.address.name, audit_log=audit_log)
-    ):
+    if manifest.kind == "Namespace" and (holdings := _objects_to_keep(client, manifest.address.name, leaving)):
         fate, note = Fate.KEEP, f"holds {', '.join(holdings)}"
-    return Removal(manifest.component, manifest.address, fate, note, uid)
+    yield Removal(manifest.component, manifest.address, fate, note, uid)
 
 
-def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
-    """Return, as resource/name, the objects of others in our namespace, and the audit log: they keep the namespace.
+def _objects_to_keep(client: KubeClient, namespace: str, leaving: Collection[Address]) -> list[str]:
+    """Return, as resource/name, the objects of others in our namespace that are not `leaving`: they keep the namespace.
 
-    A PersistentVolumeClaim counts even if it is ours; the audit log counts unless `audit_log` is set.
+    A PersistentVolumeClaim counts even if it is ours, and so does the audit log.
     """
     names = []
     for resource in _HOLDINGS:
         for item in client.list(f"/api/v1/namespaces/{namespace}/{resource}", LabelledObject):
-            name = f"{resource}/{item.metadata.name}"
-            if name == f"{AUDIT_LOG.resource}/{AUDIT_LOG.name}" and namespace == AUDIT_LOG.namespace:
-                names += [] if audit_log else [f"{name} (head of the audit log; --audit-log removes it)"]
-                continue
+            address = Address("v1", resource, item.metadata.name, namespace)
             ours = (item.metadata.labels or {}).get("app.kubernetes.io/managed-by") == "cotenant"
-            if (not ours or resource == "persistentvolumeclaims") and item.metadata.name not in _OF_THE_SYSTEM:
-                names.append(name)
+            if address in leaving or (ours and resource != "persistentvolumeclaims"):
+                continue
+            if item.metadata.name not in _OF_THE_SYSTEM:
+                beside = " (head of the audit log; --audit-log removes it)" if address == AUDIT_LOG else ""
+                names.append(f"{resource}/{item.metadata.name}{beside}")
     return names
 
 
 def generated_object_removals(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
-    """Return the removals of existing objects that components made, without a manifest and without our label."""
-    objects = [(address, client.get(address.path)) for address in own]
-    return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
+    """Return the removals of existing objects that components made, without a manifest and without our label.
+
+    The note of a Lease names its holder.
+    """
+
+    def removals_of(address: Address) -> Iterator[Removal]:
+        if live := client.get(address.path):
+            holder = (live.get("spec") or {}).get("holderIdentity")
+            note = f"{_HELD}{holder}" if holder else ""
+            yield Removal("rbac", address, Fate.DELETE, note, str(live["metadata"]["uid"]))
+
+    return [row for a in own for row in rows_or_refusal(client, "rbac", a, partial(removals_of, a))]
