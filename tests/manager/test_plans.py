@@ -145,6 +145,19 @@ def test_a_plan_counts_the_overhead_of_its_pods_and_says_where_nobody_tells_it(
     assert (reserved["reason"], reserved["message"].removeprefix("cpu: ")) == (reason, message)
 
 
+def test_a_plan_whose_workload_is_gone_says_so_and_not_only_that_nothing_is_reserved() -> None:
+    window = Span(SIX, SIX + HOUR)
+    plan = Plan(
+        "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 2, window=window,
+        status=PlanStatus(PlanPhase.APPROVED, window), approval=Approval(Verdict.APPROVED), per_pod_text={"cpu": "2"},
+    )  # fmt: skip
+    decision = decide(PlanView((plan,), allocatable={"cpu": 44_000}), SIX, PlanSettings())
+    written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
+    (reserved,) = (c["message"] for c in written["conditions"] if c["type"] == "Reserved")
+    gone = "Deployment shop/web does not exist or cannot be read: nothing more is reserved."
+    assert reserved == f"Capacity for 0 of 2 pods is reserved. {gone}"
+
+
 @pytest.mark.parametrize(
     ("now", "labels", "moves"),
     [

@@ -125,7 +125,7 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
             f"plan generation {read.generation}: with --generation {read.generation} only this generation is approved",
-            *_window_and_standby_lines(chosen),
+            *_standby_lines(chosen),
         ]
         message("\n".join(lines))
         request = replace(request, generation=read.generation if request.generation is None else request.generation)
@@ -138,13 +138,13 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         return
     plan, done = service.do(who, request), "written"
     if isinstance(request, ApprovePlan):
-        beside = "".join(f"\n{line}" for line in _window_and_standby_lines(plan))
+        beside = "".join(f"\n{line}" for line in _standby_lines(plan))
         done = f"the approval by {plan.approval.by if plan.approval else ''} was written to the plan"
         if plan.status.window:
             at = datetime.fromtimestamp(plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
             is_past = plan.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
             when = f"is being reserved now: it was due at {at}" if is_past else f"will be reserved at {at}"
-            done += f"\ncapacity for {counted(plan.count, 'pod')} {when}"
+            done += f"\nits capacity {when}"
         done += beside
     elif isinstance(request, RejectPlan):
         done = f"the rejection by {plan.approval.by if plan.approval else ''} was written to the plan"
@@ -161,18 +161,15 @@ def parse_plan(text: str) -> PlanRef:
     return PlanRef(namespace, name)
 
 
-def _window_and_standby_lines(plan: Plan) -> list[str]:
-    """Return a line with the windows that an approval covers and a line with the standby capacity."""
-    from cotenant.scheduler_ext.reservations.commands.rows import window_text
-
-    lines = [f"windows (UTC): {window_text(plan.windows)}"] if plan.windows else []
-    if plan.standby:
-        lines.append(
-            f"standby: capacity for {counted(plan.standby, 'more pod')} of "
-            f"{plan.cores_per_pod:g} cores at all times, "
-            f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves the plan without it"
-        )
-    return lines
+def _standby_lines(plan: Plan) -> list[str]:
+    """Return a line with the standby capacity that an approval covers; no line without any."""
+    if not plan.standby:
+        return []
+    return [
+        f"standby: capacity for {counted(plan.standby, 'more pod')} of "
+        f"{plan.cores_per_pod:g} cores at all times, "
+        f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves the plan without it"
+    ]
 
 
 WorkloadArgument = Annotated[
@@ -226,7 +223,9 @@ def list_(
     if listed.plans:
         message(counts(listed.plans).words)
     elif not listed.unreadable:
-        message("no reservation plan exists; `cotenant reservations list --proposed` lists the last scan's proposals")
+        where = f" in {', '.join(namespace)}" if namespace else ""
+        last = "`cotenant reservations list --proposed` lists the last scan's proposals"
+        message(f"no reservation plan exists{where}; {last}")
     if listed.unreadable:
         message(f"partial: {listed.note}", style="yellow")
         raise typer.Exit(EXIT_PARTIAL)

@@ -218,10 +218,12 @@ def preview_table(preview: Preview, currency: str) -> Table:
 def terms_text(plan: Plan) -> str:
     """Return what an approval would reserve, for which workload and when (UTC): "2 pods of cpu 500m for ..."."""
     size = ", ".join(f"{name} {amount}" for name, amount in sorted(plan.per_pod_text.items())) or "no amount"
-    pods = f"{counted(plan.count, 'pod')} of {size}"
+    pods = f"{'at most ' if plan.windows else ''}{counted(plan.count, 'pod')} of {size}"
     when = "in the next window of the forecast"
     if plan.recurring:
         when = f"at {plan.recurring.schedule} {plan.recurring.zone} for {plan.recurring.duration_seconds / 3600:g} h"
+    elif plan.windows:
+        when = f"in the windows {window_text(plan.windows)} (UTC)"
     elif plan.window:
         begin, end = (datetime.fromtimestamp(at, UTC) for at in (plan.window.start_seconds, plan.window.end_seconds))
         when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"

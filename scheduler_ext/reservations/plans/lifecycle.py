@@ -88,7 +88,7 @@ class PlanObservation:
 
     `units` are the Reservations of the present occurrence; `expected` is the result of the back-test. `taken_over` is a
     sentence if somebody else has changed the minReplicas that the plan had set, `size_note` one about what the capacity
-    of a pod may lack; either is "" if there is nothing to say.
+    may lack; either is "" if there is nothing to say.
     """
 
     use: ReservationUse
@@ -396,16 +396,18 @@ def _still_approved(inputs: _StepInputs, status: PlanStatus) -> bool:
 
 
 def _demand(inputs: _StepInputs, window: Span, reserved_pods: int) -> int:
-    """Return for how many pods capacity is wanted now: the forecast's or the present need, at most the plan's count."""
+    """Return for how many pods capacity is wanted now: the forecast's or the present need, at most the plan's count.
+
+    Without a forecast, as before a new manager's first run, what is reserved stays, and grows with the pods that wait.
+    """
     plan, outlook = inputs.plan, inputs.seen.outlook
     allowed = plan.most_in(window)
-    if plan.source is not WindowSource.FORECAST or outlook is None:
+    if plan.source is not WindowSource.FORECAST:
         return allowed
-    begin = max(inputs.now, window.start_seconds)
-    if not outlook.covers(begin):
-        return reserved_pods or allowed
-    present = inputs.seen.use.present + inputs.seen.use.missed
-    return min(allowed, max(outlook.most(begin, begin + inputs.seen.lead.seconds + outlook.step_seconds), present))
+    begin, needed_pods = max(inputs.now, window.start_seconds), reserved_pods or allowed
+    if outlook is not None and outlook.covers(begin):
+        needed_pods = outlook.most(begin, begin + inputs.seen.lead.seconds + outlook.step_seconds)
+    return min(allowed, max(needed_pods, inputs.seen.use.present + inputs.seen.use.missed))
 
 
 def _step_after_release(inputs: _StepInputs, status: PlanStatus) -> PlanStep:

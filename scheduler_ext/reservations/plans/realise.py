@@ -79,9 +79,12 @@ def amounts_per_pod(plan: Plan, owner: OwnerTemplate | None) -> dict[str, int]:
 
 
 def size_note(plan: Plan, owner: OwnerTemplate | None) -> str:
-    """Return a sentence about what the reserved capacity of a pod may lack; "" if nothing."""
-    if owner is None or owner.overhead is not None or plan.realisation is not Realisation.RESERVATION:
+    """Return a sentence about what the reserved capacity may lack, all of it without a workload; "" if nothing."""
+    if plan.realisation is not Realisation.RESERVATION or (owner is not None and owner.overhead is not None):
         return ""
+    if owner is None:
+        workload = f"{plan.owner.kind} {plan.namespace}/{plan.owner.name}"
+        return f"{workload} does not exist or cannot be read: nothing more is reserved."
     return (
         f"No pod has the overhead of RuntimeClass {owner.runtime_class}: the capacity covers only the request, and "
         f"a pod may need more."

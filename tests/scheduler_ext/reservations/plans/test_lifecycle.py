@@ -137,6 +137,18 @@ def outlook(*pod_counts: int) -> PodForecast:
     return PodForecast(SIX - HOUR, 1800.0, np.array(pod_counts), np.array(pod_counts) // 2)
 
 
+def test_a_new_manager_without_a_forecast_yet_keeps_what_the_last_one_reserved() -> None:
+    peak_plan = plan(source=WindowSource.FORECAST)
+    held_plan, plan_step = after(peak_plan, (SIX, observation(outlook=outlook(0, 0, 1, 1, 4, 4))))
+    assert plan_step.want == 1  # 18:00 + lead of 20 min + one slot ends before 19:00, where 4 are needed
+    held_plan, plan_step = after(held_plan, (SIX + 60, observation(reserved=1)))
+    assert plan_step.want == 1
+    _, plan_step = after(held_plan, (SIX + 120, observation(reserved=1, used=1, missed=2)))
+    assert plan_step.want == 3  # one pod that has its capacity and two that wait, of the 4 that were approved
+    _, plan_step = after(peak_plan, (SIX, observation()))
+    assert plan_step.want == 4  # nothing was reserved before: what was approved
+
+
 def test_a_forecast_plan_follows_the_forecast_up_to_what_was_approved() -> None:
     peak_plan = plan(source=WindowSource.FORECAST)
     held_plan, plan_step = after(peak_plan, (SIX - 60, observation(outlook=outlook(0, 0, 2, 3, 9, 9))))
