@@ -111,7 +111,9 @@ MAY: Final = {"kubectl auth can-i list pods": "yes", "kubectl auth can-i list se
               "kubectl auth can-i patch deployments": "no"}  # fmt: skip
 """Beginning of a line of install-read-only.md -> what the reader's kubeconfig, made by the page's block, is told."""
 AFTERWARDS: Final = (
-    ("install-read-only.md", "kubectl delete -f deploy/rbac/reader.yaml", 0),
+    ("install-read-only.md", "kubectl delete clusterrolebinding,clusterrole cotenant-reader", 0),
+    ("install-read-only.md", "kubectl -n cotenant delete serviceaccount cotenant-reader", 0),
+    ("install-read-only.md", "kubectl delete -f deploy/rbac/prometheus.yaml", 0),
     ("install.md", "cotenant uninstall  ", 0),
     ("install.md", "cotenant uninstall --crds --yes", 0),
 )
