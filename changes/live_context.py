@@ -65,7 +65,7 @@ class LiveWorkload:
 
     workload: Json
     autoscalers: Mapping[str, Json]
-    disruptions: int | None
+    disruptions: float | None
     pods: Sequence[Json] = ()
     cluster_limits: ClusterLimits = field(default_factory=ClusterLimits)
     webhook: str = ""
@@ -291,11 +291,13 @@ def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any)
     )
 
 
-def disruptions(budgets: Sequence[Json] | None, live: Json) -> int | None:
-    """Return how many evictions the workload's PodDisruptionBudgets allow now; None without a readable budget."""
+def disruptions(budgets: Sequence[Json] | None, live: Json) -> float | None:
+    """Return how many evictions the workload's PodDisruptionBudgets allow now; None if these were not read."""
+    if budgets is None:
+        return None
     labels = pod_labels(live)
-    over = [b for b in budgets or () if LabelSelector.parse((b.get("spec") or {}).get("selector")).matches(labels)]
-    return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=None)
+    over = [b for b in budgets if LabelSelector.parse((b.get("spec") or {}).get("selector")).matches(labels)]
+    return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=float("inf"))
 
 
 def selector_of_pods(live: Json) -> LabelSelector:

@@ -319,8 +319,10 @@ def _disruption(context: GuardrailContext) -> Guardrail:
     if context.method is not Method.TEMPLATE:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {context.method.full_name}")
     if context.disruptions is None:
+        return Guardrail.unread("disruption-budget", "PodDisruptionBudgets")
+    if context.disruptions == float("inf"):
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
-    permits = f"the workload's PodDisruptionBudget permits {counted(context.disruptions, 'eviction')} now"
+    permits = f"the workload's PodDisruptionBudget permits {counted(int(context.disruptions), 'eviction')} now"
     return made("disruption-budget", context.disruptions >= 1, permits)
 
 

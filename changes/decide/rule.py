@@ -38,6 +38,11 @@ class Guardrail:
     outcome: GuardrailOutcome
     why: str
 
+    @classmethod
+    def unread(cls, rule: str, objects: str) -> Guardrail:
+        """Return the result of a rule that could not be checked because the API server did not show its objects."""
+        return cls(rule, GuardrailOutcome.WARN, f"not checked: the right to list {objects} is missing")
+
     def words(self, overridden: bool = False) -> str:
         """Return the result as text for the ledger: the outcome (or "overridden") and why."""
         if self.outcome is GuardrailOutcome.PASS:
@@ -84,16 +89,16 @@ class GuardrailContext:
     """The input of the rules beside the recommendation.
 
     `live` is the workload object, `pods` its running pods; its PodDisruptionBudgets allow `disruptions` evictions now
-    (None without a budget). cotenant's last change was at `changed_seconds` by `changed_by`; `seconds` is now. If
-    people log in (`logs_in`), a second person can be asked. `windows` say when changes may be made; `webhook` says why
-    new pods would not get annotated values, "" if they would.
+    (infinitely many without a budget, None if budgets were not read). cotenant's last change was at `changed_seconds`
+    by `changed_by`; `seconds` is now. If people log in (`logs_in`), a second person can be asked. `windows` say when
+    changes may be made; `webhook` says why new pods would not get annotated values, "" if they would.
     """
 
     live: Json
     seconds: float
     qos: QosClass = QosClass.NONE
     autoscaled: bool = False
-    disruptions: int | None = None
+    disruptions: float | None = float("inf")
     changed_seconds: float | None = None
     changed_by: str = ""
     second_person: str = ""

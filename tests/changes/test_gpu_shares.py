@@ -48,7 +48,7 @@ def live(**limits: str) -> dict[str, Any]:
 def judged(
     body: dict[str, Any], devices: list[Any] | None, recommendation: Recommendation = RANKER
 ) -> dict[str, Guardrail]:
-    around = GuardrailContext(body, 0.0, cluster_limits=ClusterLimits(devices=devices))
+    around = GuardrailContext(body, 0.0, cluster_limits=ClusterLimits((), (), (), devices=devices))
     return {rule.rule: rule for rule in judge([recommendation], around, GuardrailSettings())}
 
 

@@ -20,6 +20,7 @@ from cotenant.changes.decide.guardrails import (
     judge,
     judge_batch,
 )
+from cotenant.changes.decide.rule import ClusterLimits
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
@@ -31,7 +32,10 @@ LIVE: dict[str, Any] = {
     "spec": {"replicas": 2},
     "status": {"observedGeneration": 3, "readyReplicas": 2, "updatedReplicas": 2},
 }
-CALM = GuardrailContext(LIVE, 1000 * HOUR)
+READ = ClusterLimits(
+    limit_ranges=(), quotas=(), scalers=(), nodes=({Resource.CPU: 64_000, Resource.MEMORY: 256 * GIB},)
+)
+CALM = GuardrailContext(LIVE, 1000 * HOUR, cluster_limits=READ)
 
 
 def recommendation(
@@ -145,6 +149,21 @@ def test_what_a_gitops_tool_owns_is_changed_only_where_no_manifest_says_otherwis
 ) -> None:
     rule = judged(recommendation(**inputs), replace(CALM, live=live, method=method))["gitops"]
     assert (rule.outcome is GuardrailOutcome.PASS) == passes
+
+
+def test_a_rule_whose_objects_may_not_be_listed_warns_and_the_ledger_keeps_that_nothing_was_checked() -> None:
+    containers = [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]
+    live = {**LIVE, "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}}}
+    around = replace(CALM, live=live, cluster_limits=ClusterLimits(), disruptions=None)
+    rules = judged(recommendation(1000, 4000), around).values()
+    unread = {rule.rule: rule.words() for rule in rules if "not checked" in rule.why}
+    assert unread == {
+        "limit-range": "warn: not checked: the right to list LimitRanges is missing",
+        "quota": "warn: not checked: the right to list ResourceQuotas is missing",
+        "node-fit": "warn: not checked: the right to list nodes is missing",
+        "autoscaler": "warn: not checked: the right to list HorizontalPodAutoscalers is missing",
+        "disruption-budget": "warn: not checked: the right to list PodDisruptionBudgets is missing",
+    }
 
 
 def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
