@@ -166,9 +166,9 @@ def test_a_manager_that_runs_on_outside_of_the_cluster_is_named_and_the_uninstal
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("value", "kept"), [("false", False), ("paused by ann: incident", True)])
+@pytest.mark.parametrize(("value", "stops"), [("false", False), ("paused by ann: incident", True)])
 def test_the_autopilots_switch_goes_unless_it_stops_changes(
-    willing: RefusingServer, tmp_path: Path, value: str, kept: bool
+    willing: RefusingServer, tmp_path: Path, value: str, stops: bool
 ) -> None:
     # A later installation must not act against what a person stopped; a switch that stops nothing is our leftover.
     metadata = {"name": "cotenant-autopilot", "namespace": "koordinator-system", "uid": "u"}
@@ -176,8 +176,8 @@ def test_the_autopilots_switch_goes_unless_it_stops_changes(
     config = kubeconfig(tmp_path, willing.url)
     done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
     rows = {row["object"]: row["state"] for row in json.loads(done.stdout)}
-    assert rows.get("configmaps/koordinator-system/cotenant-autopilot") == (None if kept else "delete")
-    assert (SWITCH in willing.objects) == kept
+    assert rows.get("configmaps/koordinator-system/cotenant-autopilot") == (None if stops else "delete")
+    assert (SWITCH in willing.objects) == stops
 
 
 @pytest.mark.slow

@@ -154,8 +154,8 @@ def test_a_plan_whose_workload_is_gone_says_so_and_not_only_that_nothing_is_rese
     decision = decide(PlanView((plan,), allocatable={"cpu": 44_000}), SIX, PlanSettings())
     written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
     (reserved,) = (c["message"] for c in written["conditions"] if c["type"] == "Reserved")
-    gone = "Deployment shop/web does not exist or cannot be read: nothing more is reserved."
-    assert reserved == f"Capacity for 0 of 2 pods is reserved. {gone}"
+    sentence = "Deployment shop/web does not exist or cannot be read: nothing more is reserved."
+    assert reserved == f"Capacity for 0 of 2 pods is reserved. {sentence}"
 
 
 @pytest.mark.parametrize(

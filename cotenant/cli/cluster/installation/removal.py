@@ -53,7 +53,7 @@ _HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolu
 """What would be missed if its namespace went."""
 _TRIES: Final = 3
 """Of a patch whose object somebody else changes at the same time."""
-_HELD: Final = "held by "
+_HOLDER_NOTE: Final = "held by "
 _RUNS_ON: Final = "which runs on and writes again what is removed: end it, then run cotenant uninstall again"
 _RULES_END_SECONDS: Final = 10
 """An API server applies an admission rule for some moments after the rule is removed."""
@@ -161,7 +161,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
     refused = {row.address for row in rows if row.fate is Fate.REFUSED}
     again = generated_object_removals(client, MADE) if any(row.component == "rbac" for row in removals) else []
     last = [
-        replace(row, fate=Fate.REFUSED, note=f"{row.note}, {_RUNS_ON}") if row.note.startswith(_HELD) else row
+        replace(row, fate=Fate.REFUSED, note=f"{row.note}, {_RUNS_ON}") if row.note.startswith(_HOLDER_NOTE) else row
         for row in again
         if row.address not in refused
     ]
@@ -312,7 +312,7 @@ def generated_object_removals(client: KubeClient, own: Sequence[Address]) -> lis
     def removals_of(address: Address) -> Iterator[Removal]:
         if live := client.get(address.path):
             holder = (live.get("spec") or {}).get("holderIdentity")
-            note = f"{_HELD}{holder}" if holder else ""
+            note = f"{_HOLDER_NOTE}{holder}" if holder else ""
             yield Removal("rbac", address, Fate.DELETE, note, str(live["metadata"]["uid"]))
 
     return [row for a in own for row in rows_or_refusal(client, "rbac", a, partial(removals_of, a))]
