@@ -49,7 +49,7 @@ NO_SAMPLES: Final = SampleCount(0.0, 0)
 class NamespaceCoverage:
     """The number of series in one namespace, and their samples.
 
-    `longest` is the number of slots in the longest gap of any series; `last` is the last slot with a sample.
+    `longest` is the length of the longest gap of any series, in slots; `last` is the index of the last sampled slot.
     """
 
     series: int
@@ -72,7 +72,7 @@ class Coverage:
     """The completeness of a set of series, by namespace and by slot.
 
     `by_namespace` covers series with any sample. `due_by_slot`, `lived_by_slot` and `seen_by_slot`, one value per slot
-    of the grid, count the samples due, the series whose pod lived, and the series with a sample.
+    of the grid, count samples due, series whose pod lived, and series with a sample. `merge` empties `by_workload`.
     """
 
     grid: TimeGrid
@@ -107,9 +107,9 @@ class Coverage:
         return rows
 
     def day_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None if no samples were due.
+        """Return the rows of `recommender.model.views.COVERAGE_BY_DAY`, oldest first.
 
-        A slot in which samples were due and none is present counts as silent: the source was down, not only one pod.
+        `coverage` is None if no samples were due; `gap_seconds` is the time in which every sample due is missing.
         """
         days = self.grid.times() // DAY_SECONDS * DAY_SECONDS
         rows = []

@@ -123,8 +123,8 @@ def pull(
 ) -> QualityRecord:
     """Update the store's history up to now from the source; return and store the quality record.
 
-    Raise SourceError, with the store unchanged, if there is no inventory, the source is of another cluster, or it has
-    no CPU usage although the store has some. Raise it at the end if a query for CPU usage failed and none is stored.
+    Raise SourceError, with the store unchanged, if the source has no inventory, is of another cluster, or has no usage
+    although the store has some. Raise it at the end if a query for CPU usage failed and no CPU usage is stored.
     """
     now, started = int(clock.now_seconds()), time.monotonic()
     state, clock_notes = _state_by_clock(_state(store), source, now)

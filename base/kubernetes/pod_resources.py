@@ -130,8 +130,8 @@ class PresentAmounts(NamedTuple):
 def present_amounts(pod: PodResources) -> dict[str, PresentAmounts]:
     """Return the current requests and limits of each container by its name, as its node counts them.
 
-    Of the spec's, the admitted and the applied amount the largest counts, without the spec's if the resize is
-    infeasible. A resource that the spec does not name is left out; without a report of the kubelet the spec counts.
+    The largest of spec, allocated and actual amount counts (without the spec if the resize is infeasible), or the spec
+    alone if the kubelet reports no actual amount. Resources that the spec does not name are left out.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     is_pending = infeasible or pod.resize is ResizeState.DEFERRED
@@ -172,9 +172,9 @@ def _differ(name: str, *amounts: NamedAmounts | None) -> bool:
 
 
 def counted_limits(pod: PodResources) -> dict[str, int]:
-    """Return the limits with which the pod counts, by resource name: the larger of spec and actual, plus overhead.
+    """Return the pod's limits by resource name, plus overhead; no upper bound if a container has no limit.
 
-    A container without a limit adds nothing, so the total is not an upper bound for such a pod.
+    A main container or sidecar counts with the larger of spec and actual, without the spec if a resize is infeasible.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     below = container_total(

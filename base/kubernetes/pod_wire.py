@@ -80,7 +80,8 @@ def container_statuses(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[st
 def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
     """Return the requests with which a Pod, as plain JSON, counts on its node (`counted_requests`).
 
-    An unreadable cpu or memory raises QuantityError, which names `what`; other unreadable resources are left out.
+    Raise QuantityError for an unreadable cpu or memory, UsageError for a malformed Pod; both messages name `what`.
+    Other unreadable resources are left out.
     """
     return counted_requests(_resources_of_pod(pod, what))
 
@@ -96,9 +97,9 @@ def _resources_of_pod(pod: Mapping[str, Any], what: str) -> PodResources:
 
 
 def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Return the requests of a pod spec, as plain JSON, by resource name; QuantityError or UsageError names `what`.
+    """Return the requests of a pod spec (plain JSON) by resource name; for a Pod with a status use `requests_of_pod`.
 
-    Use it for a pod that has not started; the outcome of a resize is in the Pod's status (`requests_of_pod`).
+    Raise QuantityError for an unreadable quantity, UsageError for a malformed spec; both messages name `what`.
     """
     return counted_requests(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 

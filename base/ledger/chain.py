@@ -75,7 +75,7 @@ def chain_rows(
 
 
 def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, place: str) -> ChainVerification:
-    """Verify the chain from its first row, and compare it with a head that was kept elsewhere.
+    """Verify the chain from its first row, and that the row of `anchor`, which was kept elsewhere, is unchanged.
 
     `place` is the ledger's path or URL, for errors. Raise StoreError if there are rows but no key to verify them.
     """

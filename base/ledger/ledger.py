@@ -188,7 +188,7 @@ class Ledger:
         return Anchor(seq, digest, signature_of(self._key, seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """Verify the whole chain, and compare it with a head that was kept elsewhere.
+        """Verify the whole chain, and that the row of `anchor`, which was kept elsewhere, is unchanged.
 
         Raise StoreError if there are rows but no key to verify them.
         """

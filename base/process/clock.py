@@ -70,10 +70,9 @@ class ServerClock:
         return None if ahead is None else ahead + time.monotonic()
 
     def believable_clock(self) -> Clock:
-        """Return the machine's clock, or one that follows the server's if the two differ much.
+        """Return the machine's clock, or one with the server's time if they differ by more than APART_SECONDS.
 
-        Objects have the server's time: ages by a wrong clock of this machine would differ from those on a page that is
-        served inside the cluster.
+        Objects are stamped with the server's time, so a wrong clock of this machine would give them wrong ages.
         """
         ours = time.time()
         ahead = believable_seconds(ours, self.now_seconds()) - ours
@@ -82,9 +81,9 @@ class ServerClock:
 
 @dataclass(frozen=True, slots=True)
 class BelievableClock:
-    """The machine's clock, or the server's while the two differ much: objects and deadlines have the server's time.
+    """The machine's clock, or the server's while they differ by more than APART_SECONDS.
 
-    `server` is None if no server's time is available.
+    Objects and deadlines have the server's time. `server` is None if that is not available.
     """
 
     ours: Clock

@@ -183,9 +183,9 @@ notes: Final = Notes()
 
 
 def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
-    """Start to record which objects are read, and leave out those on which an earlier process hung.
+    """Start to record which objects this process of `program` reads; leave out those on which an earlier one hung.
 
-    A program that hangs for `ends_after_seconds` (at least STILL_SECONDS) is ended; 0 if something else would end it.
+    If this process hangs for `ends_after_seconds`, at least STILL_SECONDS, it is ended; with 0 something else ends it.
     """
     notes.ends_after_seconds = ends_after_seconds
     with suppress(FileNotFoundError):  # a machine without a folder for such files

@@ -89,7 +89,7 @@ def seldom_collected() -> Iterator[None]:
 
 
 def free_bytes() -> int | None:
-    """Return the bytes that this process and its children may still allocate; None if the system does not tell.
+    """Return the bytes that this process and its children may still allocate; None if it is unknown.
 
     This is the machine's free memory or what the container's limit leaves, whichever is less.
     """

@@ -34,10 +34,10 @@ class HeapFact(StrEnum):
 class ManagedHeap:
     """The measured heap of a container; each figure is the highest of its pods.
 
-    `maximum_bytes` is the current largest heap size; `live_bytes` is what collections leave, by the highest of the
-    hourly minima; `committed_bytes` is the most that it allocated from the system; `other_bytes` is the most that the
-    runtime used outside of the heap; `collecting_fraction` is the share of time (0..1) in collections, without the
-    worst twentieth of the hours.
+    `maximum_bytes` is the current largest heap size; `live_bytes`, what collections leave, is the highest hourly
+    minimum of the used heap; `committed_bytes` is the most that the heap allocated from the system; `other_bytes` is
+    the most that the runtime used outside of the heap; `collecting_fraction` is the share of time (0..1) in
+    collections, as the 95th percentile over the hours.
     """
 
     runtime: str

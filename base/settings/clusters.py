@@ -66,9 +66,9 @@ def _cluster_settings(name: str, declared: Tree) -> Tree:
 
 
 def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = False) -> str:
-    """Return the named cluster, or the only declared one; raise UsageError with the list if one has to be named.
+    """Return cluster `name`, or the only declared one if `name` is None; raise UsageError if there is no such cluster.
 
-    `or_all` is true if the command also has --all-clusters.
+    With `or_all`, the error also suggests --all-clusters, which the command then must have.
     """
     if name in declared:
         return str(name)

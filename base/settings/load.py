@@ -98,7 +98,7 @@ def load(
     """Return the effective settings; raise SettingsError, with place and fix, if a source is invalid.
 
     `root` has the defaults; `flags` maps "section.key" to text or values; `cluster` names the cluster whose section of
-    the file applies, None means the only declared one.
+    the file applies, None the only declared one. Raise UsageError if a flag has another kubeconfig or context.
     """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
     others, declared = clusters.split_clusters(tree)
@@ -138,7 +138,7 @@ def default_config(env: Mapping[str, str]) -> Path | None:
 def join(
     root: RootT, tree: Tree, env: Mapping[str, str], flags: Mapping[str, Any], own: Tree | None = None
 ) -> Loaded[RootT]:
-    """Return `root` with its values replaced by those of a parsed settings file, the environment and the flags.
+    """Return `root` with the values of a parsed settings file, the environment, `own` and the flags; the last one wins.
 
     `own` is the file's section of the chosen cluster; the entries of its maps are added to the common ones.
     """

@@ -68,7 +68,7 @@ class DayFiles:
     def append(self, signal: Signal, new: Iterable[tuple[int, PartOfDay]]) -> None:
         """Add series to days, given by their midnight (Unix seconds); days without series are skipped.
 
-        A day that has a file gets a further part, which costs less than a new file; at MOST_PARTS parts all are merged.
+        A day that has a file gets a further part, which costs less than rewriting the file; MOST_PARTS are merged.
         """
         listing = self.listing(signal)
         for start, part in new:

@@ -223,9 +223,9 @@ class Folder:
 
     @contextlib.contextmanager
     def exclusive(self, name: str, what: str = "", patience_seconds: float | None = None) -> Iterator[None]:
-        """Hold the lock of this name (file:// and s3://); raise StoreError if another process holds it for too long.
+        """Hold the lock of this name; raise StoreError if another process still holds it after `patience_seconds`.
 
-        `what` describes the work for people; `patience_seconds` is the time to wait, None for a minute.
+        None means a minute. `what` describes the work in messages. Only folders of file:// and buckets have locks.
         """
         patience = LOCK_TIMEOUT_SECONDS if patience_seconds is None else patience_seconds
         if self.shared:

@@ -96,9 +96,9 @@ def write(
 def decode(
     content: bytes, columns: Sequence[str] | None = None, where: Mapping[str, str] | None = None
 ) -> tuple[pa.Table, dict[str, str]]:
-    """Return the table and its stamp (metadata), all of it or the columns of `columns` and the rows equal to `where`.
+    """Return a file's table (all, or its `columns` and the rows with the texts of `where`), and its stamp (metadata).
 
-    Raise NewerVersionError for a later version's file, one of UNREADABLE if the bytes are no file of a table.
+    Raise NewerVersionError for the file of a later version, one of UNREADABLE if the bytes are not a Parquet file.
     """
     file = open_parquet(pa.BufferReader(content))
     stamp = stamp_of(file)

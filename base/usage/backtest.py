@@ -136,9 +136,9 @@ def lent_ratio(score: PolicyScore, now: PolicyScore) -> float:
 
 
 def switch(trial: PolicyTrial) -> PolicySwitch | None:
-    """Return the switch of the CPU policy to propose; None if `forecast` is in use or the evidence is too weak.
+    """Return the proposed switch of the CPU policy to `forecast`; None if it is in use or the evidence is too weak.
 
-    A switch needs OFFERED_DAYS of tested decisions, OFFERED_FROM times as much CPU, and a tolerated violation.
+    A switch needs OFFERED_DAYS of tested decisions, OFFERED_FROM times the CPU lent now, and an `acceptable` violation.
     """
     policy = trial.in_force.get(Resource.CPU, FORECAST)
     now = trial.score(Resource.CPU, policy)
@@ -158,9 +158,9 @@ FAILED: Final = "It failed: "
 
 @dataclass(frozen=True, slots=True)
 class LentDay:
-    """One UTC day of a replay: mean cores lent to and used by batch; `short` is the share of node-time in shortage.
+    """The means of one UTC day of a replay: cores used by services and the system, lent to batch, and used by batch.
 
-    `steps` counts steps of equal length and is the day's weight, because the first and last day may be partial.
+    `short` is as in `RiskOutcome`. `steps`, the day's replayed steps, is its weight: the first and last may be partial.
     """
 
     start_seconds: int
@@ -175,9 +175,9 @@ class LentDay:
 class RiskOutcome:
     """The outcome of a whole replay at one risk of the forecast peaks.
 
-    `risk_percent` is None for Koordinator's formulas, which have no risk; `batch_core_hours` were used by batch pods;
-    `short` is the share of node-time in which services and promised batch capacity exceeded the node; `latency_ratio`
-    is the p99 of services over that without batch, by the interference model; `evictions` are of batch pods.
+    `risk_percent` is None for Koordinator's formulas. Batch pods used `batch_core_hours` and had `evictions`, all pods
+    used the share `utilisation` of the nodes' core-hours. `short` is the share of node-time in which services and the
+    requests of batch pods exceeded a node, `latency_ratio` the services' modelled p99 latency over that without them.
     """
 
     risk_percent: float | None

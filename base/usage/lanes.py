@@ -68,7 +68,7 @@ class Lanes:
     def pack(self, values: FloatMatrix, rows: Integers | None = None) -> FloatMatrix:
         """Return the values of the L lanes, of shape (L, T), with NaN between series.
 
-        `rows`, of shape (m,), is each series' row in `values`, or -1.
+        `rows`, of shape (m,), is each series' row in `values`, -1 if it has none; None stands for 0..m-1.
         """
         if rows is None and len(self.groups) == len(self.lane) and (self.lane == np.arange(len(self.lane))).all():
             return values

@@ -144,8 +144,8 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 class PodRule:
     """The known properties of the pods with one name.
 
-    `named_anew` (each pod gets a new name) and `lasting` are properties of the workload's kind. `ended`: the pod never
-    runs again; `waiting`: its phase is none in which it runs; `running`: it has not ended; `alive`: it runs now.
+    `named_anew`, `lasting`: the workload's kind is in NAMED_ANEW, in LASTING. `ended`: the pod succeeded or failed;
+    `waiting`: it is pending, or only its phase is unknown; `running`: it has no end; `alive`: no end and phase Running.
     """
 
     named_anew: bool

@@ -159,13 +159,12 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Members(Generic[KeyT]):
-    """The rows of `usage` that belong to each container, and what is known of their pods' lives between the samples.
+    """The rows of `usage` (one per pod) that belong to each container, and how far it is known that the pods lived.
 
     `own`: rows with samples; `unsampled`: listed series without a sample; `told`: containers with a listed row.
-    `incomplete`: rows of pods that lived before or after their samples as well, or may not have lived in all gaps
-    between; `gappy`: rows of pods that surely lived in all gaps. `gaps`: those of all rows; `missed`: the same without
-    slots in which the whole cluster was off; `alone`: the longest of `missed` in each row, in slots, while some node
-    reported.
+    `incomplete`: rows whose pod also lived before or after its samples, or may not have lived in a gap between them;
+    `gappy`: other rows with gaps, in which the pod surely lived. `gaps`: the gaps of all rows; `missed`: `gaps` without
+    slots when the whole cluster was off; `alone`: each row's longest `missed` gap while any node reported, in slots.
     """
 
     lives: Lives
@@ -188,7 +187,7 @@ class Members(Generic[KeyT]):
         keys: Sequence[KeyT | None],
         key_of: Callable[[PodContainerRef], KeyT | None],
     ) -> Members[KeyT]:
-        """Return the series and lives of each container: which of its pods have samples, and where these have gaps.
+        """Return the members of each container: its pods' rows with and without samples, and the gaps in the samples.
 
         `keys` has the container of each series, None to ignore it; `key_of` returns the container of a listed series.
         """
@@ -223,9 +222,9 @@ class Members(Generic[KeyT]):
         return cls(lives, usage, ends, gaps, missed, alone, own, unsampled, frozenset(listed_keys), *unseen)
 
     def misses_gaps_alone(self, key: KeyT) -> bool:
-        """Return whether a container lacks samples only inside its series, between samples, and not before or after.
+        """Return whether a container lacks samples only in gaps of its rows in which the pod surely lived.
 
-        If so, some pod lived in every slot of the container's life, and nothing is unknown.
+        The rows must also overlap or adjoin, so that some pod lived in every slot from the first to the last sample.
         """
         rows = self.own[key]
         if key in self.unsampled or not self.incomplete.isdisjoint(rows):
@@ -302,7 +301,7 @@ def measured(
     container_of: Callable[[PodContainerRef], int],
     size: int,
 ) -> Measured:
-    """Return the measured part of each of `size` containers; the share is 0 if the container has no sample.
+    """Return for each of `size` containers the share of its lifetime with samples (0 without any), and its worst gap.
 
     `rows` has, for each series, its container's number, -1 for none; `container_of` returns a listed container's
     number.

@@ -37,8 +37,8 @@ LEAST_SHARE: Final = 0.1
 class UnshownUse:
     """The hourly usage of each node beyond that of its pods and its system, in the resource's unit.
 
-    `amounts` has the nodes with such usage in any hour, each with an array of shape (hours.size,); `parted` are nodes
-    on which it often is large and exceeds the usage of the pods.
+    `amounts` has an array of shape (hours.size,) for each node with such usage in any hour. `parted` are the nodes
+    whose usage beyond that of their pods was `often` large, and above that of the pods.
     """
 
     hours: TimeGrid
@@ -59,7 +59,7 @@ def often(hours: int, looked_at: int) -> bool:
 def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inventory, nodes: Usage[NodeRef]) -> Floats:
     """Return the summed usage of each node's pods, with the rows and slots of `nodes`.
 
-    `parts` have the usage of all pods, each in a part of the time. A pod that is on no known node counts on every node.
+    `parts` have all pods' usage, day by day. A pod without a node in `inventory` counts on every node of `nodes`.
     """
     place = {ref.name: row for row, ref in enumerate(nodes.refs)}
     of_pod = {(pod.namespace, pod.name): place.get(pod.node, -2 if pod.node else -1) for pod in inventory.pods}

@@ -40,9 +40,9 @@ class CollectorJob(msgspec.Struct):
 
 
 def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, bounds: Retention) -> EnforcementHistory:
-    """Return the history with the CPU usage over time of nodes that acted, from Prometheus if one is configured.
+    """Return the history with the CPU usage of its nodes over LANE_HOURS, from Prometheus if one is configured.
 
-    If there is no Prometheus, or it fails, the actions are kept without CPU values.
+    Only the first `bounds.nodes` nodes by name are queried. If Prometheus fails, a note with the reason is added.
     """
     nodes = sorted({act.node for act in history.acts if act.node})[: bounds.nodes]
     if not nodes or not prometheus.url:

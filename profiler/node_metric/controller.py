@@ -158,8 +158,8 @@ class NodeMetricController(Feature):
 def policy_of(config: SloConfig) -> CollectPolicy:
     """Return the policy by which usage is aggregated in the whole cluster.
 
-    It is set in colocation-config, else Koordinator's default. The minima of Koordinator's agent apply here too:
-    windows of a minute, reports every half minute.
+    What colocation-config does not set is Koordinator's default. As in Koordinator's agent, a window is at least a
+    minute long, and reports are at least half a minute apart.
     """
     fields, usual = msgspec.convert(config.values(SloKey.COLOCATION, None), CollectFields), CollectPolicy()
     durations = fields.metric_aggregate_policy.durations

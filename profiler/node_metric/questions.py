@@ -98,8 +98,8 @@ class Scene:
 def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, RangeQuery]]:
     """Yield the queries for one round of NodeMetric reports, each with its kind.
 
-    Queries about nodes return samples on the grid `samples`. Queries about pods return one value at the end of that
-    grid: the mean over `plain_seconds`, or over a few scrapes if these take longer.
+    Queries for nodes' usage return samples on the grid `samples`, the others one value for its last slot: the time of a
+    node's latest sample, or a pod's mean usage over `plain_seconds`, or over a few scrapes if these take longer.
     """
     for part in _node_parts(scene):
         yield Ask(part.name), RangeQuery((part,), samples)
