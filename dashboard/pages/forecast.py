@@ -105,8 +105,7 @@ def render(view: View, search: str) -> Component:
     if view.source.snapshot().overview is None:
         return html.Div([head, body], className="page")
     hand, good, week = (html.Div(part.panel_of(view, search), id=id_) for id_, part in PARTS.items())
-    above = html.Div([hand, good], className="row wide-narrow")
-    return html.Div([head, above, week, body], className="page tall-page")
+    return html.Div([head, html.Div([hand, good], className="row wide-narrow"), week, body], className="page tall-page")
 
 
 def _report(view: View) -> Component:

@@ -102,8 +102,7 @@ LIST: Final = Listing(
     widths=WIDTHS,
     shape=_shape,
     subject=("workload", "namespace"),
-    pinned=("workload",),
-    among=True,
+    pinned=("workload",), among=True,
 )  # fmt: skip
 
 

@@ -304,8 +304,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))
     sums = [html.Div(totals, className="totals")] if totals else []
     if lists:
-        first = html.Div([*lists, exports], className="tool-line")
-        return html.Div([first, html.Div([*line, *sums], className="tool-line")])
+        return html.Div([html.Div(parts, className="tool-line") for parts in ([*lists, exports], [*line, *sums])])
     return html.Div([html.Div([*line, exports], className="tool-line"), *sums])
 
 
