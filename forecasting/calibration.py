@@ -71,9 +71,9 @@ def compute_lifts(
     """Return an array (n, L): how far each quantile must be raised to reach its coverage, in `scales`; 0 below p95.
 
     classes: the class of each series, (n,), by `daily_classes`. The lift is the conformal quantile of the distances by
-    which the rehearsed days exceeded the forecast quantile. It is pooled over the class, all series and the typical
-    lift: the fewer series there are, the more the wider pool counts. A series that exceeded its quantile too often or
-    too seldom gets a higher or lower quantile of the pool (`settings.coverage_step`).
+    which the rehearsed days exceeded the forecast quantile. It is a weighted mean of this quantile over the
+    class, over all series, and a constant: the fewer series there are, the less their quantile counts. A series that
+    exceeded its forecast too often or too seldom gets a higher or lower quantile (`settings.coverage_step`).
     """
     lifts = np.zeros((len(classes), len(LEVELS)))
     for index, typical in _LIFTED.items():

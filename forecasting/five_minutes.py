@@ -38,10 +38,10 @@ _SERIES_PER_BLOCK: Final = 64
 
 
 def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
-    """Return the quantiles of the values inside the half hours of a path (n, H, L) that covers a day.
+    """Return the quantiles of single values, at `past`'s step, in the half hours of a path (n, H, L) of a day.
 
-    `past`: values up to the start of the path; `coarse`: the same in half hours. The path stays unchanged if they cover
-    less than a day, and for a series that does not vary within half hours. NaN stays NaN.
+    `past`: values up to the start of the path; `coarse`: the same in half hours. The path stays unchanged if `coarse`
+    covers less than a day, and for a series that does not vary within half hours. NaN stays NaN.
     """
     horizon, step = path.shape[1], past.grid.step_seconds
     parts = DAY_SECONDS // step // horizon

@@ -32,7 +32,7 @@ class Learned:
     def serves(self, names: Sequence[str], end_seconds: int, most_hours: float) -> bool:
         """Return whether the learned results may be used for these series at this time.
 
-        They must be younger than `most_hours`, and at most MOST_UNKNOWN of the series may be new.
+        They must not be empty, nor as old as `most_hours`, and at most a share MOST_UNKNOWN of `names` may be new.
         """
         age_seconds = end_seconds - self.end_seconds
         unknown = len(set(names).difference(self.names))

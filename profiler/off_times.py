@@ -34,11 +34,11 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Evidence after a silence (a time span without node samples): CPU counters that went on or were reset, and starts.
+    """Evidence on whether the cluster was off in a silence (a time span without node samples).
 
-    `went_on` counts the counters that continued, `began_anew` those that are lower after the silence: counters of nodes
-    with samples on both sides if there are any, else of containers. `first_start` is the Unix time of the first start
-    of any container that runs after the silence; None = unknown.
+    `went_on` is the number of CPU counters that continued, `began_anew` of those that are lower after the silence: the
+    counters of nodes with samples on both sides if there are any, else of containers. `first_start` is the Unix time of
+    the first start of any container that runs after the silence; None = unknown.
     """
 
     went_on: int
@@ -46,9 +46,9 @@ class Signs:
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
-        """Return the time until which the cluster was off from the silence's start on; None if it may have run.
+        """Return the Unix time at which the cluster, off since the silence began, started; None if it may have run.
 
-        Reset counters alone are no proof: a cluster that was rebooted during an outage ran before and after the reboot.
+        Reset counters alone are no proof: while only Prometheus is down, the cluster may run, reboot, and run again.
         """
         if self.went_on or self.first_start is None or self.first_start < silence.end_seconds - START_SECONDS:
             return None

@@ -38,7 +38,7 @@ _SERIES_AT_ONCE: Final = 512
 def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
     """Group rows: result[t] = `ufunc` over all rows i with target[i] == t, or `fill` if there are none.
 
-    Targets are in 0..size-1. If every row is its own group, as in totals, the result is `values` itself.
+    Targets are in 0..size-1. If `target` is 0..size-1 in this order, the result is `values` itself, not a copy.
     """
     if len(target) == size and (target == np.arange(size)).all():
         return values
@@ -252,8 +252,8 @@ class PartialTotals:
 class TotalOfParts(Generic[RefT]):
     """Totals of groups whose members are added in parts; each member is in one part.
 
-    Sums of 24-bit samples in float64 hardly ever round, and parts are added in a fixed order: so the result is the same
-    to the bit, whichever process summed each part.
+    Sums of float32 samples in float64 are hardly ever rounded, and parts are added in a fixed order: so the result is
+    the same to the bit, whichever process summed each part.
     """
 
     def __init__(self, refs: Sequence[RefT], grid: TimeGrid) -> None:

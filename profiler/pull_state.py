@@ -45,7 +45,7 @@ class SignalSpan:
 class PullState:
     """The time that pulls covered for each signal, from `since` to `until` (Unix seconds), and what is missing in it.
 
-    `holes` are the spans that failed. `asked_again` are files of lost days (`Hole.path`) that were requested once more.
+    `holes` are the spans that failed. `asked_again` are paths of unreadable files whose day was requested once more.
     `open_spans` are spans whose usage an unfinished pull stored, so that the inventory lacks what this usage shows;
     `open_signals` are the signals of that usage. `silences_asked` is True once time without any usage was requested
     again (`ask_silences`), because older versions counted every answer as complete.

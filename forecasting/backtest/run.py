@@ -45,13 +45,13 @@ class BacktestScores:
     """The scores of C forecasters (contenders) on n series at K times (origins); NaN if a series did not take part.
 
     - of_trial, (n, K): slots (number of actual values); scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the
-      history); age_days; real (has a peak); equal (has another as high); windows (number of peaks above half height).
+      history); age_days; of the first day: real (has a peak), equal (has a second as high), windows (`window_starts`).
     - of_contender, (C, n, K): loss (mean pinball over SCORED_LEVELS and slots); error (mean |actual - median|); winkler
       (of the 80 % interval); hit, iou, capture, late_minutes (of WindowScores); claims (forecasts a peak); height
       ((forecast - actual) / actual 24-hour peak); windows_said (number of forecast peaks), windows_matched (of actual
       ones within an hour of them); peak_held_50, _95 (the actual 24-hour peak is at or below its forecast p50, p95).
     - covered, (C, n, K, L): number of slots at or below each of L quantiles; level_loss, (C, L): pinball sums; hourly,
-      (C, 24, L): covered slots by UTC hour, out of hourly_slots, (24,); acf_24h, mean, limits, (n,): of the series.
+      (C, 24, L): covered slots by UTC hour, out of hourly_slots, (24,); acf_24h (`daily_acf`), mean, limits, (n,).
     """
 
     plan: BacktestPlan

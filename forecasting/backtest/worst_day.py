@@ -41,7 +41,7 @@ def worst_day(
 ) -> WorstDay:
     """Return how many nodes exceeded their peaks in the worst 24 hours, how long and how much, and the days tested.
 
-    `risk` is the share for which peaks were calibrated; the excess is a ratio to the node's limit. `starts_seconds` are
+    `risk` is the share of peaks that may be exceeded; the excess is a ratio to the node's limit. `starts_seconds` are
     the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,
     NaN or None if not known. No mean time is returned if it is unknown or 0 for one of the nodes that exceeded them.
     """

@@ -73,12 +73,12 @@ class NodeMetricSource:
         self._client.close()
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """Return the usage samples of all nodes and pods up to now.
+        """Return the usage samples of all nodes and of the sums of their pods, and each pod's mean usage, up to now.
 
         `addresses` maps internal IPs to nodes, in addition to those from kube-state-metrics. Raise SourceError if a
-        query fails, SourceUnfit if its samples are not those of one cluster, and NoData if the server has no sample of
-        any node. If a server's clock is wrong, queries use its clock, by which its samples are timed; the times in the
-        result are by the caller's clock.
+        query fails, SourceUnfit if the server's samples are not those of one cluster, and NoData if it has no sample
+        of any node. If the clocks differ, queries use the server's clock, by which samples are timed; the times in
+        the result are by the caller's clock.
         """
         # By how many seconds the server's clock, asked now, is ahead of ours; 0 within what clocks differ
         server_seconds = self._client.clock_seconds() if self._compares_clocks else None

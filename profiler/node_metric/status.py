@@ -29,7 +29,7 @@ class Observed:
     """The usage samples from one round of queries, in millicores and bytes.
 
     `nodes` are samples of node usage, `sums` of the sum over a node's pods; `newest` is the Unix time of each node's
-    last sample; `pods` are (namespace, name) of the pods and `usage` their means, one per pod, NaN = unknown.
+    last sample. `pods` are (namespace, name); `usage` has each pod's mean over `aggregate_seconds`, NaN = unknown.
     `clock_ahead_seconds` is by how much the server's clock is ahead of the caller's, 0 if both agree.
     """
 

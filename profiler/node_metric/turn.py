@@ -49,9 +49,9 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """Return the writes for these reports, and for NodeMetrics that are missing or whose spec is outdated.
+    """Return the writes of these reports' statuses and outdated specs, and of all nodes' missing NodeMetrics.
 
-    A report of a node that no longer exists is dropped.
+    `turn_of` decides on each status. A report is dropped if its node is gone or a running agent reports that node.
     """
     specs, statuses = [_spec(node, view) for node in sorted(view.nodes.keys() - metrics.keys())], []
     turns = dict.fromkeys(ReportDecision, 0)
@@ -85,9 +85,9 @@ class ReportContext:
 
 
 def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[Apply]:
-    """Return writes of changed forecasts for nodes whose usage cotenant's own node agent reports.
+    """Return the writes of changed prodReclaimable forecasts, for nodes whose usage cotenant's node agent reports.
 
-    Koordinator's agent writes forecasts itself. If a node has no forecast, the published one is removed.
+    Koordinator's agent writes this forecast itself. If a node has no forecast, the published one is removed.
     """
     intents = []
     for node, metric in metrics.items():

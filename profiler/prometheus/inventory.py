@@ -61,8 +61,8 @@ OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUE
 def lacks(anchor: str, metrics: AbstractSet[str]) -> bool:
     """Return whether a needed metric, `anchor`, is missing in the snapshot and must be read at an earlier time.
 
-    `metrics` are the metrics at the snapshot's time. kube_pod_info may be missing if other series show which pods
-    exist, because its facts are then in the series index.
+    `metrics` are the metrics at the snapshot's time. kube_pod_info is not needed if another metric there shows which
+    pods exist: its labels are also among the owner series, which are read over the whole window.
     """
     return anchor not in metrics and (anchor != "kube_pod_info" or metrics.isdisjoint(OF_PODS))
 

@@ -214,12 +214,12 @@ def over_cores(shape: str, function: str = "sum") -> str:
 def usage_parts(
     rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0, *, maxima: bool = False, swap: str = ""
 ) -> tuple[QueryPart, ...]:
-    """Return the query parts of 5-minute usage; with `rule` a recorded rate is used if its window fits.
+    """Return the query parts of 5-minute usage; with `rule` a recorded CPU rate is used if all windows have 5 minutes.
 
     `cores` is the number of CPU series of a container if each is of one core, else 0. Such series are added before
     anything is compared: the highest sum of a slot is not the sum of each core's highest. With `maxima`, CPU maxima are
-    queried even if they equal the means, because other days have finer maxima. `swap` is the metric of swapped memory,
-    which is added to the working set, because the container needs both.
+    queried even if they equal the means, because other days of the pull have finer ones. `swap` is the metric of
+    swapped memory, which is added to the working set, because the container needs both.
     """
     own = of_labels(labels)
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS and not rates.slower
@@ -323,8 +323,8 @@ def _pieces(rates: Rates, cores: float) -> str:
 def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]) -> tuple[QueryPart, ...]:
     """Return the query parts of GPU usage from DCGM's exporter for metrics in `names`; all in percent of one device.
 
-    `rates` are the windows for the exporter's scrape interval, the longest if there are several. If a device has both
-    metrics of its cores, the finer one is used.
+    `rates` are the windows for the exporter's scrape interval, the longest if there are several. If a device has
+    GPU_ACTIVE and GPU_UTIL, its core usage is GPU_ACTIVE.
     """
     own = of_labels(labels)
 

@@ -38,10 +38,10 @@ Series = tuple[str, Labels, Floats]
 
 @dataclass(frozen=True, slots=True)
 class QuantileQuery:
-    """A query for the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
+    """A query for the CPU quantile `cpu_fraction` (0..1) of each pod's containers in the span up to `end_seconds`.
 
-    A point is evaluated every `step_seconds`, with a rate window of that length; `pooled` are fractions over the points
-    of all pods together.
+    A point is the CPU rate over `step_seconds`, and is evaluated at that step. `pooled` are the fractions (0..1) of
+    quantiles over the points of a container in all its pods together.
     """
 
     cpu_fraction: float
@@ -54,7 +54,7 @@ class QuantileQuery:
 def queries(
     question: QuantileQuery, population: Population, labels: Mapping[str, str], *, per_core: bool = False
 ) -> tuple[RangeQuery, ...]:
-    """Return four instant queries for each group of namespaces, and range queries of all points for pooled percentiles.
+    """Return queries by group of namespaces: CPU quantile, memory maximum, points of both, and all points if pooled.
 
     If `per_core` is true, a container has a CPU series for each core; they are added, which KRR does not do.
     """

@@ -36,8 +36,8 @@ def gap_before(
 ) -> RecordingGap | None:
     """Return the gap between an earlier process's recording and one that began at `begun_seconds`; None without a gap.
 
-    `stored_until_seconds` is the end of the newest slot that the earlier process stored, or that process's start. A
-    slot that was still open when it was stored lacks usage after `written_seconds`; the new process does not change it.
+    `stored_until_seconds` is the end of the earlier process's newest stored slot, or its start. `written_seconds` is
+    when it last wrote: a slot that was open then lacks later usage, which the new process does not add.
     """
     begin, end = min(stored_until_seconds, written_seconds), max(stored_until_seconds, begun_seconds)
     return RecordingGap(begin, end, NOBODY) if end - begin >= shortest_seconds else None

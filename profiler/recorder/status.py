@@ -99,7 +99,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     has the number of nodes by source. `troubles` says why kubelets are not read, for at most TROUBLES_KEPT nodes. Of
     the other nodes, `unthrottled` have CPU limits but report no throttled time, the first because of
     `throttling_trouble`. `left_out` are pods and nodes that cannot be read, each with its reason. `gaps` are the newest
-    times in which nothing was recorded. `present` is None until there are two readings of a node.
+    times in which nothing was recorded. `present` is the newest usage, None until a node was read twice.
     """
 
     begun_seconds: float

@@ -29,8 +29,8 @@ class GaussianSeasonalNaive:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        The variance is the mean square of differences to the day before, over slots known on both days; it is the same
-        for every slot ahead. A series without such a slot gets quantiles of its history (`conform`).
+        They are normal around the newest known value at the same time of day; their variance is the mean square of the
+        changes from day to day. A series without known changes gets quantiles of its history (`conform`).
         """
         day = grid.slots_per_day
         residuals = history[:, day:] - history[:, : max(0, history.shape[1] - day)]
@@ -50,7 +50,7 @@ class MaxPath:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        All levels have the same path; slots without any known value get quantiles of the history (`conform`).
+        Each level is the highest value of the last `days`; slots without one get quantiles of the history (`conform`).
         """
         day = grid.slots_per_day
         block = by_day(history, day)[:, -self.days :]

@@ -78,10 +78,10 @@ Row = tuple[Mapping[str, str], float]
 
 
 def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL that compares pods with their containers over a day, for a range of namespaces.
+    """Return the PromQL of the facts of `PodRow` over a day, for a range of namespaces, for `with_pod_rows`.
 
-    It is to be evaluated at the day's end, the inventory's time. Of several series of one row, as from two replicas of
-    Prometheus, the highest counts. CPU series of single cores are added unless there is one of their total.
+    Evaluate it at the day's end. Of several series of one pod or container, as from two replicas of Prometheus, the
+    highest counts. CPU series of single cores are added unless there is one of their total.
     """
     # Windows for the longest scrape interval of any series in the day: none may look idle
     own, rates = (*of_labels(labels), *shard.matchers()), server.slowest_in(*day)
@@ -161,7 +161,7 @@ def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
     """Return the inventory with each pod's usage compared with its containers', from `rows`, the answer to `question`.
 
-    Young pods are not compared yet. `node_names` maps addresses to nodes; if a swapping node has no name, all may swap.
+    Pods younger than an hour are not compared. `node_names`: node by address; an unnamed swapping node marks all pods.
     """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}

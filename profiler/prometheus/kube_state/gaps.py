@@ -86,7 +86,7 @@ class SeriesGaps:
 
     - `restarted`: pods for which no series tells whether they were killed.
     - `unlimited`: pods with a container that was killed at an unknown limit.
-    - `beyond`, `crowded`: pods that request more of a resource than their node has, alone or with its other pods.
+    - `beyond`, `crowded`: pods whose resize their node may have refused: alone, or with others, they request too much.
     - `annotated`: workloads whose annotations are exported.
     - `amounts_until`: Unix time up to which requests were exported, None = up to now.
     - `hidden`: LimitRanges and autoscalers that exist and are not exported.

@@ -149,10 +149,10 @@ def lived_through(series: str) -> str:
 
 
 def windows_of_hour(series: str) -> str:
-    """Return the PromQL that sums each series' samples in some windows of an hour, and `_SEEN` per window with any.
+    """Return the PromQL that sums each series' samples in windows of an hour, plus `_SEEN` per window with a sample.
 
-    A series is left out unless it has samples in most windows. A window is a millisecond shorter than five minutes, so
-    that a sample at the border of two windows is in only one of them on every server.
+    A series is left out if fewer than `_LEAST_WINDOWS` have a sample. A window is a millisecond shorter than five
+    minutes: on every server, a sample at its border is counted once.
     """
     counted = f"count_over_time({series}[{_of_borders(FIVE_MINUTES_SECONDS)}])"
     windows = f"({_SEEN} + {counted})[{COUNTED_SECONDS}s:{_WINDOW_STEP_SECONDS}s]"
