@@ -91,9 +91,9 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
 
 
 def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[Forecaster, ...]:
-    """Return the members and a caller's own models, these in a `Guarded` each, which keeps the `Forecaster` contract.
+    """Return the members, and a caller's models in `Guarded`, which keeps the `Forecaster` contract for each of them.
 
-    Raises UsageError for an object that is not a model, and for a name in use.
+    Raises UsageError for an object that is not a model, and for a name that another model has.
     """
     competing = list(members)
     for model in models:

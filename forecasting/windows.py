@@ -70,9 +70,9 @@ def peak_expected(
 ) -> Flags:
     """Return for each series whether the day after the grid is expected to have a peak.
 
-    `history`, (n, grid.size), has gaps as NaN. `median`, (n, slots per day), is the forecast of that day; it is used if
-    no past day has enough samples. `allocatable`, (n,), is in the unit of the history, NaN if the series is not a
-    total.
+    `history`, (n, grid.size), has gaps as NaN. `median`, (n, slots per day), is the forecast of that day; it decides
+    alone if no past day has enough samples. `allocatable`, (n,), is in the unit of the history, NaN if the series is no
+    total; a total must swing by a share of it to have a peak.
     """
     days, counts = past_days(history, grid.slots_per_day)
     total = np.full(len(history), np.nan) if allocatable is None else allocatable
@@ -112,7 +112,8 @@ def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
 def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
     """Return the mean vote above which a peak is expected: a high quantile of those before past days without a peak.
 
-    votes (0..1): (n, days + 1) of `mean_votes`; with_peak, counts: (n, days). Only the newer half of days is tested.
+    Only the newer half of days is used; the quantile is averaged with a prior, and the limit is at least 0.5. votes
+    (0..1): (n, days + 1) of `mean_votes`; with_peak, counts: (n, days).
     """
     tested = slice(with_peak.shape[1] // 2, with_peak.shape[1])
     even = votes[:, tested][(~with_peak & counts)[:, tested]]

@@ -44,9 +44,9 @@ class Evidence:
     `usage` has one series per pod; `usage_rows` has by signal the container index of each series, -1 = a container
     outside of this evidence. `oom_kills` are per container, oldest first. `server` has the metric server's answers,
     `server_rows` their containers. `inventory` has nodes, quotas, LimitRanges and running DaemonSet pods of the whole
-    cluster, and at least these containers' workloads, pods and events. `least_margins`, (n,), are the lowest margins
-    that `day_risk` may use after the previous analysis, NaN = none. `siblings` is what the previous analysis knew of
-    containers that may be siblings of these.
+    cluster, and at least these containers' workloads, pods and events. `least_margins`, (n,), are lower bounds of the
+    margins of `day_risk`, derived from those of the previous analysis, NaN = none. `siblings` is what the previous
+    analysis knew of containers that may be siblings of these.
     """
 
     containers: tuple[ContainerRef, ...]

@@ -33,11 +33,11 @@ _ROUNDING_PERCENT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class GpuContainer:
-    """The last requested GPUs of one container of a workload, and the usage of its running pods in the window.
+    """The largest newest GPU request of one container's running pods, and the usage of all its pods in the window.
 
     NaN means not known. Amounts are percent of one device for one pod: `requested_core` and `requested_memory` of GPUs,
-    `instances` of MIG instances (0 = none). `core_quantile` and `core_maximum` are shares of the device's time, at the
-    settings' quantile and at most; `days` is the time from first to last sample; `hourly_price` is for a whole GPU.
+    `instances` of MIG instances (0 = none). `core_quantile`, at CORE_FRACTION, and `core_maximum` are of the device's
+    time; `days` is the time from first to last sample; `hourly_price` is for a whole GPU.
     """
 
     ref: ContainerRef
@@ -74,7 +74,7 @@ class GpuContainer:
 
 
 def share_for(core_percent: float, memory_percent: float, own: GpuSettings) -> GpuShare:
-    """Return the smallest allowed GPU share that covers this usage with its margins.
+    """Return the smallest GPU share, in steps of one device or whole devices, that covers this usage with the margins.
 
     `core_percent` and `memory_percent` are finite, >= 0, in percent of one device; more than 100 for several devices.
     """

@@ -170,8 +170,9 @@ def _withhold(
 
 
 def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
-    """Return the recommendations, in their order, without values for workloads that are known only in part.
+    """Return the recommendations, in their order, with values withheld where facts about their workload are missing.
 
+    Unknown OOM kills withhold only decreases of memory, an amount set on the pod itself only values of its resource.
     `workloads` includes at least those of the recommendations.
     """
     partial = {w.ref: w for w in workloads if w.gaps or w.own.resources() or any(c.gaps for c in w.containers)}

@@ -58,8 +58,8 @@ class Young(NamedTuple):
 def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
     """Yield a Sibling, with its demand, for each proposed request of a container with at least a week of history.
 
-    Resources with a leak, or followed by an autoscaler, are left out: their amount says little about a pod of another
-    workload.
+    Left out are resources with a leak, those that an autoscaler scales on, and amounts raised by a sibling: they say
+    little about a pod of another workload.
     """
     for recommendation in recommendations:
         for resource in Resource:

@@ -87,9 +87,9 @@ class Calendar:
         return self._usual_level(history, rested=self.off)
 
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
-        """Return the history (n, k values for each slot of the grid) from which the highest value ahead is learned.
+        """Return the history, (n, k values for each slot of the grid), adjusted to learn the day ahead's highest value.
 
-        Days of rest are gaps in it unless the day ahead is one; slots of events are divided by the event's factor.
+        Days of rest become gaps, unless the day ahead is one itself; slots of events are divided by the event's factor.
         """
         return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
 
@@ -103,8 +103,9 @@ class Calendar:
         return adjusted
 
     def special(self, path: Array, history: FloatMatrix, clock: WallClock) -> Array:
-        """Return the path (n, horizon, L) with days of rest taken from past ones, and events scaled by their factor.
+        """Return the path (n, horizon, L) with event slots scaled by their factor, and new quantiles on days of rest.
 
+        The new quantiles are of values on past Sundays and days of rest at the same local time, where enough are known.
         `clock` is that of the same grid and horizon.
         """
         if self.plain:

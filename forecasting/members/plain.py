@@ -27,8 +27,8 @@ class SeasonalNaive:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        With `days` above 1, a slot of that season without any known value takes the newest of its time of day, and a
-        series without residuals takes those from day to day.
+        With `days` above 1, a slot that is known in no past season takes the newest value of its time of day, and a
+        series without any change from season to season takes the changes from day to day.
         """
         season = self.days * grid.slots_per_day
         point = _last_seasons(history, season, horizon)
@@ -66,10 +66,7 @@ class RecentQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
-
-        Every slot ahead has the same quantiles; gaps have no weight.
-        """
+        """Return quantiles (n, horizon, len(LEVELS)), all slots alike, from `history` (n, grid.size), NaN = gap."""
         half_life = self.half_life_hours * HOUR_SECONDS / grid.step_seconds
         tail = history[:, max(0, history.shape[1] - int(np.ceil(_HALF_LIVES_KEPT * half_life))) :]
         age = np.arange(tail.shape[1])[::-1]

@@ -25,9 +25,9 @@ _ERRORS_KEPT: Final = 224  # past errors behind each band, evenly spread over th
 
 @dataclass(frozen=True, slots=True)
 class ShiftedProfile:
-    """Mid-mean of each time of day + present residual x 0.5^(time ahead / fade) + quantiles of past errors.
+    """Mid-mean (mean of the middle half) of each time of day + recent residual x 0.5^(hours ahead / fade) + quantiles.
 
-    Past errors are those of the same formula at the same time ahead.
+    The quantiles are of past errors of the same formula at the same time ahead. The residual is a `decaying_mean`.
     """
 
     days: int
@@ -40,8 +40,8 @@ class ShiftedProfile:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        With `relative` it works on log(1 + history / unit), in which a ratio is a difference, and converts back; the
-        unit of a series keeps the logarithm of small values from dominating.
+        With `relative` the formula is applied to log(1 + history / unit), where differences are ratios, and the result
+        is converted back; the unit, a tenth of the series' mean, keeps small values from dominating.
         """
         if not self.relative:
             return conform(self._raw(history, grid, horizon), history)

@@ -36,8 +36,8 @@ class SimilarMoments:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, len(LEVELS)) of slots after `grid`, from `history` (n, grid.size), NaN = gap.
 
-        Candidates are moments with a day before them and `horizon` slots after them in the history. With fewer than
-        `count` of them, the forecast is the quantiles of the history (`conform`).
+        A past moment is used only if the history has a day before it and `horizon` slots after it. If fewer than
+        `count` moments have that, the forecast is the quantiles of the whole history (`conform`).
         """
         day, size = grid.slots_per_day, history.shape[1]
         moments = np.arange(day, size - horizon + 1)

@@ -92,7 +92,7 @@ def node_peaks(
     """Return each node's peak in the 24 hours after `usage` (node totals); usage and peaks are capped at the limits.
 
     `risks` are shares, at least one, in any order. `pods` (n,) is Koordinator's sum of pod peaks (`pod_peaks`), used
-    only with its formula. `older` (n, blocks) are maxima of six hours before `usage`, NaN = not known.
+    only for short records. `older` (n, blocks) are maxima of six-hour blocks before `usage`, NaN = not known.
     """
     if not isinstance(usage.resource, Resource):
         raise ValueError("a node's peak needs the usage of CPU or memory")
@@ -151,8 +151,8 @@ def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettin
 def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
     """Return each node's highest usage in the last 14 days by pods of a priority above batch that are not prod.
 
-    These pods are too few for a calibrated peak of their own, and their present usage alone would exceed the risk if
-    they burst. `high`, `prod`: (n, slots), totals of all pods above batch and of prod pods, NaN = no pods.
+    It stands for these pods' peak: they are too few for a calibrated one, and their present usage omits bursts.
+    `high`, `prod`: (n, slots), totals of all pods above batch and of prod pods; NaN = no pods, counts as 0.
     """
     recent = slice(-RECORD_DAYS * slots_per_day, None)
     rest = np.nan_to_num(high[:, recent]) - np.nan_to_num(prod[:, recent])

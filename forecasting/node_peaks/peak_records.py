@@ -33,8 +33,8 @@ def block_maxima(usage: Floats, slots_per_day: int) -> Floats:
 class Records:
     """Statistics of n nodes at E decisions, (n, E) each, oldest decision first, the present one last; NaN = no record.
 
-    highest, week, day: maximum of all, of the newest seven and of the newest known day; days: number of known days;
-    after: the actual peak of the next 24 hours, NaN = not yet known.
+    days: number of known days among the last 14; highest, week, day: the maximum of all of these days, of the newest
+    seven and of the newest one; after: the actual peak of the next 24 hours, NaN = not yet known.
     """
 
     highest: Floats

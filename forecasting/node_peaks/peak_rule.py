@@ -46,8 +46,8 @@ _LEAST_FREE: Final = 1e-3
 class PeakRule:
     """The rule of node peaks, applied to the records of n nodes at E decisions; amounts are shares of a node's limit.
 
-    peak = max(usual + share x free, least), (n, E) each; usual: mean of two past maxima; free: 1, for memory 1 - usual;
-    after: actual peak, NaN = not yet known; usable: decisions with a long enough record and a known outcome.
+    peak = max(usual + share x free, least), (n, E) each. free: 1, for memory 1 - usual; least: 0, for memory the last
+    day's highest; after: actual peak, NaN = not yet known; usable: the record is long enough and the outcome is known.
     """
 
     usual: Floats

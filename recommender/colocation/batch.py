@@ -174,10 +174,10 @@ def _field_error(name: str, text: str) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class StartWindow:
-    """One possible start of a job: its times, and how many nodes and pods have capacity for the whole run.
+    """One possible start of a job: its times, and how many of its pods fit for the whole run, and on how many nodes.
 
-    `nodes` and `pods` have capacity with 95 % certainty, `likely_nodes` with 50 %. `most` lists the nodes with the most
-    pods.
+    `pods` and `nodes` are of 95 % certainty, `likely_nodes` of 50 %. `most` has up to five nodes with their numbers of
+    such pods, the highest number first.
     """
 
     start_seconds: int

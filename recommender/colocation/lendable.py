@@ -138,8 +138,8 @@ def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
     """Return by band the amounts that pods can use at T moments of the next 24 hours: shape (nodes, T).
 
     `prod_path`, of the same shape, is the forecast usage of prod pods in the resource's unit, NaN = not known. All
-    other usage, requests and the 24-hour peak are those of now. `hp_max` (sum over pods of the larger of usage and
-    request) is too, but at least the usage of high-priority pods at the moment. An amount is NaN if the present one is
+    other usage, requests and the 24-hour peak are those of now; `hp_max` (sum over pods of the larger of usage and
+    request) is raised to the usage of high-priority pods at the moment. An amount is NaN if the present one is
     unknown, or if it depends on an unknown value of the path.
     """
     moments = prod_path.shape[1]

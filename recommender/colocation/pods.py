@@ -83,8 +83,8 @@ class PodFacts:
 def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
     """Return each pod's contribution to the sums of its node, by the name of the sum, in the shape of `measured`.
 
-    `measured` is present usage in the resource's unit, NaN = none. In `hp_used` a pod without a measurement, and one
-    with exclusive CPUs, counts with its request. The pod's class decides to which sums it contributes.
+    `measured` is present usage in the resource's unit, NaN = none. A request replaces usage in `hp_used` for unmeasured
+    pods and exclusive CPUs, in `prod_used` for `counted_elsewhere`. A pod's class decides to which sums it contributes.
     """
     is_measured = np.isfinite(measured)
     usage = np.where(is_measured, measured, 0.0)
@@ -171,7 +171,7 @@ class PodColumns:
     def upsert(self, pods: Iterable[Pod]) -> None:
         """Add or update pods; remove a pod that has ended or has no node, but keep its metric as a dangling one.
 
-        A placeholder has neither usage nor request: it only counts in `announced`.
+        The request of a placeholder counts in `announced` only.
         """
         slots, rows = [], []
         for ref, pod in {(pod.namespace, pod.name): pod for pod in pods}.items():
@@ -275,8 +275,8 @@ class PodColumns:
     def announced(self, nodes: Sequence[str], resource: Resource) -> Floats:
         """Return for each node the requests of prod pods and placeholder pods that came after the census.
 
-        Not counted are pods that replace others of their place, a workload on a node (`unreplaced_requests`), requests
-        that usually come to the node, and what `hp_used` already counts of a request. The sum is 0 without a census.
+        Not counted are pods that replace others of their place, a workload on a node (`unreplaced_requests`), the part
+        of a request that `hp_used` already counts, and `PodCensus.usual` of the node. The sum is 0 without a census.
         """
         used, usual = np.flatnonzero(self._active), self._places.usual(resource)
         place, new, placeholder = self._place[used], self._new(used), self._placeholder[used]

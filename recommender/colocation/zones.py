@@ -39,9 +39,9 @@ Lend = Callable[[str, Resource, Sequence[int]], npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A NUMA zone: its index in the object, its capacities, and the published amounts of cotenant's resources.
+    """A NUMA zone: its index in the NodeResourceTopology (`place`), and its capacities in the resources' units.
 
-    `places` maps the name of a resource to its index in the zone's list; `published` maps it to its present amount.
+    `places` maps a resource's name to its index in the zone's list; `published` maps a batch resource's to its amount.
     """
 
     place: int

@@ -93,10 +93,10 @@ class PlannedSavings:
 
 
 def request_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """Return by how much the proposal changes the request that the scheduler counts for one pod; None if it has none.
+    """Return by how much the proposal changes one pod's request as the scheduler counts it, in the resource's unit.
 
-    The amount is in the resource's unit. The changes of a workload's containers add up to the change of their pod once
-    all of them are applied.
+    It is None if there is no request value, or if that is withheld and the counted request stays the same. The changes
+    of a workload's containers add up to the change of their pod once all of them are applied.
     """
     request = recommendation.value(resource, Field.REQUEST)
     if request is None:

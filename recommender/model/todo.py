@@ -61,8 +61,8 @@ def todo_list(recommendation: Recommendation) -> TodoList:
 def killed_first(recommendation: Recommendation) -> bool:
     """Return whether the container used more memory than it requests, so that it is killed first; false if unknown.
 
-    A container without a request and a limit requests nothing, unless its value is withheld: its amount may then be
-    unknown, or the pod's. An init container has ended when its node runs out of memory.
+    A request of 0 counts only if another one is proposed: if not, the request may be unknown, or set on the pod. The
+    result is false for an init container, which has ended when its node runs out of memory.
     """
     memory = recommendation.value(Resource.MEMORY, Field.REQUEST)
     observed_max = memory.inputs.get("observed_max") if memory else None

@@ -53,8 +53,8 @@ class LendableLines:
     def ahead_of_cluster(self, band: Band, level: str) -> npt.NDArray[np.float64]:
         """Return the sum over nodes of what they can lend, for each half hour of `half_hours`, in the resource's unit.
 
-        At `SURE`, unknown amounts count as 0: the cluster can lend at least the sum while no node's prod usage exceeds
-        its 95 % value. At other levels the sum is NaN if too much is unknown (`sum_over_nodes`).
+        At `SURE`, unknown amounts count as 0, unless all are (NaN): the cluster can lend at least the sum while no
+        node's prod usage exceeds its 95 % value. Other levels give NaN if too much is unknown (`sum_over_nodes`).
         """
         amounts = self.ahead[band, level]
         if level == SURE:

@@ -91,7 +91,7 @@ class PodCensus:
 
     `time_seconds` is the Unix time of the census: pods that started later are not included. `pods` counts by place
     (workload on a node) the pods that ran then and those that left in the day before without a replacement. `usual` is,
-    by resource and node, the usual requests of young pods that replaced no other pod, less those at the census.
+    by resource and node, how far the mean requests of young pods that replaced no other exceed those at the census.
     """
 
     time_seconds: float

@@ -174,10 +174,10 @@ class SloConfig:
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
-        """Return the node agents' thresholds that a node's reclaim policies need; empty for any `key` but THRESHOLDS.
+        """Return by name the node agents' thresholds that a node's policies set; empty for any `key` but THRESHOLDS.
 
-        Each resource lent by forecast gets AMPLE_PERCENT, since at the built-in threshold node agents would take lent
-        amounts back. `colocation` is the index of the node's entry of colocation-config, None for none.
+        With colocation enabled, each resource lent by forecast gets AMPLE_PERCENT: at the built-in threshold, agents
+        would take lent amounts back. `colocation` is the index of the node's entry of colocation-config, None for none.
         """
         policies = self.values(SloKey.COLOCATION, colocation) if key is SloKey.THRESHOLDS else {}
         if policies.get("enable") is not True:
