@@ -39,7 +39,7 @@ def commit_bundle(
 ) -> BundleCommit:
     """Return the planned commit; if `request.write`, make it: the ledger records it before the branch is created.
 
-    Raise NoData if no value can be placed in the repository, and UsageError if the branch exists.
+    Raise UsageError if the branch exists; if `request.write`, raise NoData if no value can be placed in a file.
     """
     repository = GitRepository(Path(request.repository).expanduser())
     tree = repository.read_tree()

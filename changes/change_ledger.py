@@ -98,8 +98,8 @@ class ChangeLedger:
     def fence(self, change: str) -> bool:
         """Append a row that stops all writes of a process that held the lock before, so that `change` can be settled.
 
-        Return True if a row was appended, which happens once per lock. The caller then waits, because a write that the
-        process sent just before may still be on its way.
+        Return True if a row was appended: once per lock, and only in a bucket, where a lock can lapse. The caller then
+        waits, because a write that the process sent just before may still be on its way.
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False
@@ -189,9 +189,9 @@ def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> A
 
 
 def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
-    """Return a sentence that the cluster stores no head of this ledger, with the ids of ledgers whose heads it stores.
+    """Return the sentence that the cluster stores no head of this ledger, with the ids of ledgers whose head it stores.
 
-    The file of this ledger may have replaced one of theirs.
+    This ledger's file may have replaced the file of one of those ledgers.
     """
     sentence = f"The cluster stores no head of this ledger ({ledger.id})"
     return f"{sentence}, but others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."

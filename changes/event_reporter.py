@@ -66,7 +66,7 @@ class EventReporter:
     ) -> ChangeStatus:
         """Record an event of a change and return its new status; raise UsageError if its state does not allow it.
 
-        The ledger keeps `verdict`, the outcome of a verification, with the event.
+        The ledger row, with the `verdict` of a verification, comes first; the condition and the Event follow it.
         """
         more = {} if verdict is None else {"judged": msgspec.to_builtins(verdict)}
         moved = self.journal.record(status, happened, message, **more)

@@ -123,9 +123,9 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
 
 
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """Return the recommendations, in their order, without values based on zeros or incomplete usage.
+    """Return the recommendations, in their order; withhold values of resources with unmeasured or incomplete usage.
 
-    Values that rise, for example after an OOM kill, are kept.
+    Values that rise, for example after an OOM kill, are kept. A cut of the maximum heap is removed.
     """
     every = list(_all_doubts(evidence))
     why, parts = _by_container(every), defaultdict[ContainerRef, dict[str, None]](dict)

@@ -70,8 +70,8 @@ def open_ledger(settings: SettingSections, reading: bool = False) -> Ledger:
 def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
     """Return the clock that the ledger's timestamps follow, so that cool-downs and snoozes end at the shown times.
 
-    Set `reaches_cluster` only if the kubeconfig is of the ledger's cluster. An empty ledger has no timestamps to
-    compare.
+    It is the API server's clock if `reaches_cluster` (the kubeconfig is of the ledger's cluster) and the ledger is not
+    empty, else this machine's.
     """
     from cotenant.base.kube import clock_of_results
 

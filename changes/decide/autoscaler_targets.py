@@ -139,8 +139,8 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
     """Return one shell line in which lower targets are set before the command `requests`, and higher ones after it.
 
-    Either order gives more pods than needed for a while, never fewer. Memory comes before CPU: a write through
-    autoscaling/v1 moves the CPU metric behind the others, and memory's metric is found by its index.
+    This gives more pods than needed for a while, not fewer. Memory comes before CPU, even a higher target before a
+    lower one: a write of CPU through autoscaling/v1 changes the index by which memory's metric is found.
     """
     ordered_moves = sorted(target_moves, key=lambda move: move.resource is Resource.CPU)
     falls = [move.after < move.before for move in ordered_moves]

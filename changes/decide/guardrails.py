@@ -255,10 +255,10 @@ def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
 
 
 def operator_of(live: Json) -> str:
-    """Return the operator's object that owns the workload, and the path of its containers' amounts; "" without one.
+    """Return, as text, the operator's object that owns the workload, and the amounts' path there if known; else "".
 
-    An operator overwrites the template from its own object. A workload is an operator's if its controller is of none of
-    Kubernetes' own kinds; a Job of a CronJob is not.
+    An operator overwrites the template from its own object. A workload is an operator's if the kind of its controlling
+    owner is none of Kubernetes' own, as a Job's CronJob is.
     """
     meta = live.get("metadata") or {}
     owner: Json = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), {})

@@ -128,7 +128,7 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
 def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
     """Decide on a ladder's next step by whether the live objects still have the values that the last step wrote.
 
-    An annotation for new pods no longer counts once the template has changed.
+    Values are those that new pods get: an annotation gives them none once the template's resources have changed.
     """
     rewritten = rewritten_fields(last)
     losses = (describe_loss(s.change, live, s.begun_seconds, rewritten.get(s.change.id, ())) for s in last)

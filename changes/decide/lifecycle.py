@@ -125,9 +125,9 @@ def due(
 
 
 def regressed_condition(status: ChangeStatus) -> Regressed | None:
-    """Return the condition Regressed by a change's last verdict; None if there is no verdict, so that nothing changes.
+    """Return the condition Regressed that a change's state sets on its Recommendation; None leaves it as it is.
 
-    It stays true after a rollback, because the same recommendation would do the same harm again.
+    A rollback leaves it true, because the same recommendation would do the same harm again.
     """
     what = f"change {status.change.id}: {status.words}"
     if status.state is ChangeState.REGRESSED:

@@ -22,8 +22,8 @@ class MethodContext:
     """The facts that decide which methods can change a workload: its running `pods`, and what the cluster supports.
 
     `resizes` says whether the API server has `pods/resize`, `webhook` why new pods would not get annotated values (""
-    if they would). `gitops` is the key that shows a GitOps tool as owner, `operator` the object from which an operator
-    writes the template; "" without one.
+    if they would). `gitops` is the label or annotation key by which a GitOps tool owns the workload, `operator` the
+    object from which an operator writes the template; "" without one.
     """
 
     live: Json
@@ -71,7 +71,7 @@ def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method
     """Return the suggested method; `cannot` are the methods that are `impossible`.
 
     For a workload of an operator, it is in-place if possible, else annotate. For any other workload of a GitOps tool it
-    is bundle. For the rest it is in-place if both running and new pods can get the values so, else template.
+    is bundle. For the rest it is in-place if that is possible and new pods get the values as well, else template.
     """
     if subject.operator:
         return next((m for m in (Method.IN_PLACE, Method.ANNOTATE) if m not in cannot), Method.ANNOTATE)

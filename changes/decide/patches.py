@@ -99,7 +99,7 @@ def file_refusal(recommendation: Recommendation) -> str:
 def applied_refusal(recommendation: Recommendation) -> str:
     """Return why the recommendation cannot be written for server-side apply; "" if it can.
 
-    Server-side apply removes no field that another manager set: whole GPUs would stay beside the share.
+    A proposed GPU share cannot: server-side apply does not remove whole GPUs, a field that another manager set.
     """
     gpu = "the container's whole GPUs would remain beside the share: use another form, or cotenant recs apply"
     return file_refusal(recommendation) or (gpu if recommendation.gpu else "")

@@ -54,11 +54,11 @@ ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A measure that verifies changes, and the PromQL query that answers it, with its variables.
+    """A measure that verifies changes, and the PromQL query of its value, with variables such as $window.
 
     `name` says whose objective it is, "" for the workload's annotation or the setting. `ceiling` is the highest allowed
-    value, in seconds or as a share. `exists` is a query that must have an answer too, or the measure means nothing. If
-    `needs_week`, it is used only if the week before the change shows that it can detect harm.
+    value, in seconds or as a share. `exists` is a query with an answer only if the labels of bad events exist, "" if
+    not needed. If `needs_week`, the week before the change must show that the measure can detect harm.
     """
 
     measure: Measure
@@ -117,9 +117,9 @@ def measure_text(measure: Measure, value: float) -> str:
 def regression_results(
     comparisons: Sequence[Compared], settings: ActionSettings, queried: Collection[Measure | Objective] = ()
 ) -> list[RuleResult]:
-    """Return the results of rules: one for each measure, and one for each compared objective.
+    """Return the results of rules: one for each cAdvisor measure, each of `queried`, and each compared objective.
 
-    `queried` are measures and objectives with a configured query: if it has no answer, the result is NO_DATA.
+    `queried` are the measures and objectives with a configured query. A result without a comparison is NO_DATA.
     """
     by_rule = {comparison.rule: comparison for comparison in comparisons}
     measures = {str(m): m for m in Measure if m in queried or m not in QUERIED}

@@ -60,9 +60,9 @@ def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[Wor
 
 
 def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, images: str = "") -> Guardrail:
-    """Fail if a similar change did harm before; warn if a similar change was rolled back without a verdict of harm.
+    """Fail if a similar change did harm before; warn if one was rolled back without a verdict of harm; else pass.
 
-    Pass for another template, for a larger value, after `COUNTS_SECONDS`, and once a similar change was verified.
+    A similar change moved a field the same way, to no lower amount, with the same images, within `COUNTS_SECONDS`.
     """
     amounts = [Amount(r.container.container, v.resource, v.field, v.now, v.then) for r, v in moved]
     hit = find_repetition(trials, amounts, now_seconds, images)

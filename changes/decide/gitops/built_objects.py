@@ -39,7 +39,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class BuiltObject:
-    """An object as a plain file or a top-level kustomization produces it, with its layers, the base first.
+    """An object as a plain file or a top-level kustomization produces it; `layers` are its base, then its patches.
 
     `names` and `namespaces` are those by which patches may select it, the effective one last; "" is no namespace.
     """
@@ -50,7 +50,7 @@ class BuiltObject:
     namespaces: tuple[str, ...]
     layers: tuple[Layer, ...]
     obstacles: tuple[str, ...] = ()
-    """Patches that change its resources and cannot be edited."""
+    """For each JSON patch of the object's resources, why it cannot be edited."""
 
     @property
     def name(self) -> str:

@@ -30,9 +30,9 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 class Bounds:
     """The bounds that a cluster sets to requests, by resource in the resource's unit.
 
-    `largest` is what nodes have allocatable, `rooms` what is left of it beside DaemonSet pods, both without nodes that
-    have no more of anything than another. `rooms_of_daemons` is, for each DaemonSet, the least that any of its nodes
-    has left beside pods of other DaemonSets.
+    `largest` has nodes' allocatable amounts, `rooms` what DaemonSet pods leave of them; nodes that have no more CPU and
+    no more memory than another one are left out. `rooms_of_daemons` is, for each DaemonSet, the least that one of its
+    nodes has left beside pods of other DaemonSets.
     """
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]

@@ -33,10 +33,10 @@ def group_of(node: Node) -> str:
 
 
 def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float]) -> Mapping[int, Mapping[str, float]]:
-    """Return what one pod of each DaemonSet container needs in each node group, without margin.
+    """Return {container index: {node group: need}} of DaemonSets' containers, per pod in the unit, without margin.
 
-    CPU is the quantile `fractions[container]` of the group's demand, memory its maximum. Containers with pods in one
-    group only are left out.
+    The need is the quantile `fractions[container]` of the CPU demand of all pods in the group, or their highest memory
+    usage. Containers with samples in fewer than two groups are left out.
     """
     group = {node.name: group_of(node) for node in evidence.inventory.nodes}
     daemons = [i for i, w in enumerate(evidence.workloads) if w.ref.kind == "DaemonSet"]

@@ -56,8 +56,8 @@ def amounts(
     """Return the CPU requests of n containers for the next day, so that demand exceeds them on a share `risk` of days.
 
     `maxima` and `means`, (n, days), are each day's demand, oldest first, NaN = too few samples; `provided`, (n,), is
-    limit or request in the same unit; `least`, (n,), are lower bounds of the margin from `least_later_margin`, NaN =
-    none.
+    the larger of limit and request in the same unit. `least`, (n,), are the lowest allowed margin factors
+    (`least_later_margin`), NaN = no bound.
     """
     calibrated = margin_for(outcomes(maxima, means, provided), risk)
     margin = np.broadcast_to(np.nan if np.isnan(calibrated) else np.fmax(calibrated, least), len(provided))

@@ -45,12 +45,12 @@ Groups = Mapping[int, Mapping[str, float]]
 class ResourceDemand:
     """The demand for one resource by all containers, (n,) each, in its unit unless stated otherwise.
 
-    `largest_node` is a capacity, 0 = unknown. `wanted` is the proposal with its margin; `urgent` the part of it that
-    needs no history (an OOM kill). `seen` is the highest measured usage of one pod; `highest` its highest demand, which
-    for CPU adds an estimate of throttled usage; `startup` the maximum during start-up. `reserved` is the need if
-    request = limit. `columns` are further figures, shown as inputs; `groups` figures of node groups, by container.
-    `high` is the p95 of the demand; `high` and `throttled_share` decide whether there is a risk. `leak` is bytes a day;
-    `pods` the number seen; `runs` that of a job's template, else 0.
+    `largest_node` is the capacity of the largest node, 0 = unknown. `wanted` is the need with margin; `urgent` the need
+    after OOM kills. `seen` is the highest measured usage of one pod; `highest` the highest demand, which for CPU adds
+    an estimate of throttled usage; `startup` the maximum during start-up. `reserved` is `wanted` if request = limit has
+    to stay. `columns` are more figures, shown as inputs of values; `groups` are needs by container and node group.
+    `high` is the p95 of CPU demand (of memory, `highest`); it and `throttled_share` (0..1) tell a risk. `leak` is bytes
+    a day; `pods` the number of pods seen; `runs` the number of a job template's runs seen, 0 for other containers.
     """
 
     resource: Resource

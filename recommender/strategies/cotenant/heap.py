@@ -48,8 +48,8 @@ Heaps = Mapping[int, HeapProposal]
 def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
     """Return the maximum heap that a runtime needs, in bytes; the present one if a change is not worth a restart.
 
-    Frequent collections alone do not raise a sufficiently large heap: they have another cause (requested by the
-    application or concurrent), and would continue after each raise.
+    A heap that is too small for its live data is raised only if collections are frequent. Frequent collections alone
+    raise no heap: they have another cause (the application requests them, or they are concurrent).
     """
     needed = max(rounded_up(heap.live_bytes * HEAP_LIVE_FACTOR, MIB), LEAST_BYTES)
     if heap.collecting_fraction >= own.heap_collecting_fraction:
@@ -61,8 +61,8 @@ def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
 def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: ResourceDemand) -> Heaps:
     """Return the proposed heap of each container with a language runtime and a proposed memory request.
 
-    Its size is that of `largest_heap`, or the present one if it cannot change. Its `rest` is the memory that the
-    process needs outside of its heap, by the pods' highest usage and the margin, in bytes rounded up to MiB.
+    A heap has the size of `largest_heap`, or its present size if it cannot change (see this module). `rest_bytes` is
+    the memory that the process needs outside of the heap, by the pods' highest usage, with margin, rounded up to MiB.
     """
     heaps = {}
     for index, place in places.items():

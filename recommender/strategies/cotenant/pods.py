@@ -35,11 +35,11 @@ WARM_UP_SLOTS: Final = 2
 class PodUsageColumns:
     """Usage patterns of n containers, millicores of one pod, NaN = unknown.
 
-    `quantiles`, (n, k), are over the samples of all pods, with equal weights. `daily_half_hour` is the usage that the
-    busiest half hour of the day reaches on three of four days (mean over pods; workdays and weekends apart);
-    `weekly_hour` the usage that the busiest hour of the week reaches every week (with one week: in that week).
-    `highest_p95` and `median_p95` are the p95 of half-hour means of the highest and of the median pod (of those seen
-    for a day); `throttled_share` is the throttled part of the demand, 0..1.
+    `quantiles`, (n, k), are those that `summarise` was asked for, over the samples of all pods with equal weights.
+    `daily_half_hour` is the mean over pods that the busiest half hour of the day reaches on three of four days, the
+    higher of workdays and weekends; `weekly_hour` what the busiest hour of the week reaches every week (with one week:
+    in that week). `highest_p95` and `median_p95` are the p95 of half-hour means of the highest and of the median pod
+    (of those seen for a day); `throttled_share` is the throttled part of the demand, 0..1.
     """
 
     quantiles: Floats
@@ -103,10 +103,10 @@ def throttled_rows(evidence: Evidence) -> Integers:
 def demand_of(
     evidence: Evidence, rows: Integers, beside: Integers, groups: Integers, width: int = 1, lead: int = 0
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
-    """Return lanes (rows that hold several series) of the CPU usage in `rows`, and its demand and throttled CPU there.
+    """Return lanes (rows that hold several series) of the CPU usage in `rows`, their demand, and their throttled CPU.
 
-    Demand, (lanes, slots), is usage + throttled time (0 if unknown). `beside` has the row of throttled time of each
-    usage row, -1 = none; `groups` is each series' group, `width` and `lead` are those of `Lanes.of`.
+    Both, (lanes, slots), are millicores. Demand is usage + throttled CPU (0 if unknown), NaN without usage. `beside` is
+    each usage row's row of throttled CPU, -1 = none; `groups`, `width` and `lead` are arguments of `Lanes.of`.
     """
     used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)

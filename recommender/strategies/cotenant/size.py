@@ -102,8 +102,8 @@ def memory_limit(place: ContainerContext, request_draft: Draft, demand: Resource
 def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
     """Return the CPU limit, at least the request and the highest demand with its margin; None if no limit is set.
 
-    The limit of a Guaranteed pod is its request. Another is lowered only if the policy allows it, and not below its
-    ratio to the request; the annotation `cotenant.dev/max-cpu` bounds it.
+    A Guaranteed pod's limit is its request alone. Any other is lowered only if the policy allows it, and by no larger
+    factor than the request; the annotation `cotenant.dev/max-cpu` bounds it.
     """
     now = place.container.limits.get(CPU)
     if now is None:
@@ -125,7 +125,7 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
 
 
 def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft | None:
-    """Return the CPU limit raised to the highest demand + margin if demand exceeded the present limit; else None.
+    """Return the CPU limit raised to the highest demand + margin; None if demand did not exceed it, or if Guaranteed.
 
     A higher limit reserves no capacity and costs neighbours nothing, so this raise needs no minimum history.
     """
@@ -226,9 +226,9 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
 
 
 def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
-    """Return the millicores by which the CPU demand exceeds the largest term of its formula; None without such terms.
+    """Return the margin in a CPU request, in millicores: `demand.wanted` minus its largest term; None if not known.
 
-    There are none if limit = request or the request is by risk (`day_risk`). Runs of one job have none either, because
+    It is None if limit = request has to stay, if the request is by risk (`day_risk`), and for runs of a job, because
     the largest demand of any run counts for all of them.
     """
     i = place.index

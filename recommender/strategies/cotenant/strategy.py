@@ -44,7 +44,7 @@ SLOTS: Final = tuple((resource, field) for resource in Resource for field in Fie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The inputs and columns of one run of strategy cotenant.
+    """The inputs of one run of strategy `cotenant`, and what it computes once for all containers.
 
     `reasons[resource][i]` is OK, or why the own history of container i allows no proposal.
     """
@@ -60,9 +60,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDrafts:
-    """The result of sizing one workload, before its values are made.
+    """The result of sizing one workload, from which its values are made; `solutions` are its autoscaler's targets.
 
-    It has drafts, autoscaler targets, resources without such a target (`unsolved`), heaps, and raises by siblings.
+    No target fits the `unsolved` resources, so they have no drafts. `raised` are the siblings that raised a request.
     """
 
     drafts: Drafts

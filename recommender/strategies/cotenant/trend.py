@@ -51,7 +51,7 @@ BEGINNINGS: Final = frozenset({EventKind.RESTART, EventKind.OOM_KILL})
 class Growth:
     """CPU growth of n containers; `per_week` is a share of the newest week's mean, 0 if growth is not significant.
 
-    The factors project to the horizon: `factor` the decaying quantile, `mean_factor` means over the whole history.
+    For a week ahead, multiply a decaying quantile by `factor`, and a mean over the whole history by `mean_factor`.
     """
 
     per_week: Floats
@@ -93,10 +93,10 @@ def growth(evidence: Evidence) -> Growth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaks:
-    """Memory leaks of n containers, each of one pod: the running pod that reaches its limit first, else the fastest.
+    """Memory leaks of n containers, each of one pod: the running one that is first at its limit, or the fastest.
 
-    `per_day`, (n,), is in bytes a day, NaN if at least half of the judged pods do not leak. `level`, (n,), is the
-    highest memory of the same pod in the last 24 hours, in bytes, NaN if it no longer runs.
+    `per_day`, (n,), is in bytes a day, NaN unless at least half of the pods with enough days leak. `level`, (n,), is
+    the highest memory of the same pod in the last 24 hours, in bytes, NaN if it no longer runs.
     """
 
     per_day: Floats
