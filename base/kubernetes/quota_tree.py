@@ -63,6 +63,8 @@ PUBLISHED_ANNOTATIONS: Final = (
 """What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists, and moments."""
 SYSTEM_QUOTAS: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
 """Quotas that divide no capacity among others, and for which no pod waits."""
+MOST_LEVELS: Final = 32
+"""Most levels of quotas below the root: a tenant can write a chain of thousands, for which everybody would wait."""
 INT64_MAX: Final = 2**63 - 1
 
 Amounts = Mapping[str, int]
@@ -188,9 +190,9 @@ class QuotaTree:
         return self._children_by_parent.get(name, ())
 
     def ancestors(self, quota: QuotaNode) -> Iterator[str]:
-        """Yield the names of parent, grandparent, ... up to the root, a missing quota or the first repeated name."""
+        """Yield the names of parent, grandparent, ... to the root, a missing or repeated quota: at most MOST_LEVELS."""
         visited, name = {quota.name}, quota.parent
-        while True:
+        for _ in range(MOST_LEVELS):
             yield name
             above = self.quotas.get(name)
             if name == ROOT_QUOTA or name in visited or above is None:

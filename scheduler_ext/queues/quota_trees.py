@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,7 @@ from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
 from cotenant.base.kubernetes.quota_tree import (
+    MOST_LEVELS,
     SYSTEM_QUOTAS,
     TOTAL_ANNOTATION,
     Amounts,
@@ -26,6 +28,8 @@ from cotenant.base.kubernetes.quota_tree import (
     quantity_of,
 )
 from cotenant.scheduler_ext.queues.view import QueueNode, QuotaProfile
+
+_TOO_DEEP: Final = f"the quota is not within {MOST_LEVELS} levels below the root quota"
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,22 @@ def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
     tree = QuotaTree(quotas)
     ancestors: dict[str, tuple[str, ...]] = {}
-    level: list[tuple[QuotaNode, tuple[str, ...]]] = [(q, ()) for q in tree.children(ROOT_QUOTA)]
+    level = [(quota, (), "") for quota in tree.children(ROOT_QUOTA)]  # with its ancestors, and an invalid one of them
     while level:
-        following: list[tuple[QuotaNode, tuple[str, ...]]] = []
-        for quota, above in level:
+        following: list[tuple[QuotaNode, tuple[str, ...], str]] = []
+        for quota, above, bad in level:
             if quota.name in SYSTEM_QUOTAS:
                 continue
-            bad = next((name for name in above if name in problems), "")
             if bad:
                 problems.setdefault(quota.name, f"ancestor quota {bad} is invalid: {problems[bad]}")
-            elif quota.name not in problems:
+            elif len(above) >= MOST_LEVELS:
+                problems.setdefault(quota.name, _TOO_DEEP)
+            if quota.name not in problems:
                 ancestors[quota.name] = above
-            following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
+                below = (quota.name, *above), ""
+            else:
+                below = (), bad or quota.name
+            following += [(child, *below) for child in tree.children(quota.name)]
         level = following
     for name, quota in tree.quotas.items():
         if name not in ancestors and name not in SYSTEM_QUOTAS:
@@ -133,6 +141,8 @@ def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
         return f"the quota's parents form a cycle: {' -> '.join(chain[chain.index(last) :])}"
     if last in SYSTEM_QUOTAS:
         return f"parent quota {last} is a system quota, which has no children"
+    if last in tree.quotas:
+        return _TOO_DEEP
     return f"parent quota {last} does not exist" if last == quota.parent else f"ancestor quota {last} does not exist"
 
 

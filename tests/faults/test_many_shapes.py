@@ -11,7 +11,7 @@ from math import inf
 import pytest
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
-from cotenant.base.kubernetes.quota_tree import QuotaNode
+from cotenant.base.kubernetes.quota_tree import MOST_LEVELS, QuotaNode
 from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
 from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizedPod
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
@@ -20,6 +20,7 @@ from cotenant.scheduler_ext.queues.model.gang import Gang, gangs_of
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.packing import FreeCapacity
+from cotenant.scheduler_ext.queues.quota_trees import build_quota_forest
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, pods_per_node
 
@@ -52,6 +53,19 @@ def queues(count: int, pods: Callable[[int], Iterable[QueuePod]], gangs: Callabl
     return QueueView(NOW, {"shop": QUOTA}, pods=tuple(pods(count)), nodes=NODES, gangs=declared)
 
 
+def nested(count: int, valid: bool) -> QueueView:
+    """A chain of quotas, each the parent of the next, from the root or from one whose minimum exceeds its maximum."""
+    first = QuotaNode("q0", "shop", minimum={"cpu": 1 if valid else 3}, maximum={"cpu": 2})
+    rest = (QuotaNode(f"q{number}", "shop", parent=f"q{number - 1}", maximum={"cpu": 2}) for number in range(1, count))
+    quotas = {quota.name: quota for quota in (first, *rest)}
+    return QueueView(NOW, quotas, pods=(replace(pod(0), quota=f"q{count - 1}"),), nodes=NODES)
+
+
+def circle(count: int) -> QueueView:
+    quotas = (QuotaNode(f"q{number}", "shop", parent=f"q{(number + 1) % count}") for number in range(count))
+    return QueueView(NOW, {quota.name: quota for quota in quotas}, nodes=NODES)
+
+
 def of_one_group(count: int) -> Iterable[Gang]:
     """Each pod's annotation names all gangs, in texts of its own."""
     names = sorted(f"shop/g{number}" for number in range(count))
@@ -71,6 +85,9 @@ QUEUES: dict[str, tuple[int, Callable[[int], QueueView]]] = {
         100,
         partial(queues, pods=lambda n: (pod(number, f"shop/g{number}") for number in range(n)), gangs=of_one_group),
     ),
+    "quotas below each other": (2_500, partial(nested, valid=True)),
+    "quotas below each other and an invalid one": (2_500, partial(nested, valid=False)),
+    "quotas in a circle": (2_500, circle),
     "resources that no node has": (
         1_000,
         partial(
@@ -117,3 +134,12 @@ def test_a_round_of_the_queues_takes_a_time_that_grows_with_what_is_written(shap
         if times < MOST:
             break
     assert times < MOST
+
+
+def test_quotas_too_far_below_the_root_are_set_aside_by_name_with_those_below_them() -> None:
+    problems = build_quota_forest(nested(MOST_LEVELS + 3, valid=True).quotas).problems
+    too_deep = f"the quota is not within {MOST_LEVELS} levels below the root quota"
+    # q0 is on the first level, so that q32 would be on the 33rd.
+    last = f"q{MOST_LEVELS}"
+    below = {f"q{MOST_LEVELS + more}": f"ancestor quota {last} is invalid: {too_deep}" for more in (1, 2)}
+    assert problems == {last: too_deep, **below}
