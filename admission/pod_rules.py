@@ -69,9 +69,8 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
 def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
     """Return the problems of an update that changes a pod's class, quota, gang or assigned capacity.
 
-    FIXED_LABELS, FIXED_ANNOTATIONS and gang annotations may never change. MARKS, which controllers and schedulers
-    assign, may change if the writer may assign them (`gives`). A change of the priority class is a problem if there is
-    no other.
+    FIXED_LABELS, FIXED_ANNOTATIONS and gang annotations may never change. MARKS may change if the writer, such as a
+    scheduler, may assign them (`gives`). A change of the priority class is reported only if no other problem is.
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):

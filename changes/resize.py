@@ -40,7 +40,7 @@ def answers(client: KubeClient, writes: Sequence[Write], patience_seconds: float
 
 
 def read_new_pod_writes(client: KubeClient, change: Change) -> list[Write]:
-    """Return the values that new pods got under a change, as writes that a rollback can undo.
+    """Return the resources that the webhook set on pods created under a change, as writes that a rollback can undo.
 
     The result is empty if pods may not be listed.
     """

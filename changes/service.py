@@ -106,7 +106,7 @@ class ChangeServiceConfig(ActDependencies):
     gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
     """Returns the GPU shares that findings propose for these workloads."""
     switch_namespace: str = "koordinator-system"
-    """Namespace of the switch that stops every program."""
+    """Namespace of the stop switch, a ConfigMap that stops all automatic changes."""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
     """Settings of the format of bundles, and of the currency in them."""
     for_autopilot: bool = False

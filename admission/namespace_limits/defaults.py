@@ -91,15 +91,15 @@ def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band 
 
 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
-    """Remove from the given pod the amounts that LimitRanges gave it and that its author did not write.
+    """Remove or rename, in the pod itself, the amounts that LimitRanges gave it and that its author did not write.
 
     `defaults` are those of all LimitRanges of the pod's namespace; `profiled` means that the pod has its final class.
 
     - If `profiled`, a given batch or mid amount is kept only if its band is that of the class or of the resources that
       the author named, and if the author wrote no plain cpu or memory in its place.
     - A given cpu or memory amount in a pod that has batch or mid resources is removed if its container has this
-      resource as batch or mid, too. Otherwise it is kept if the author wrote its other side (request or limit) or if it
-      cannot be parsed. Otherwise it is renamed to the band's resource, so that the namespace's default still applies.
+      resource as batch or mid, too; kept if the author wrote its other side (request or limit) or it cannot be parsed;
+      in all other cases renamed to the band's resource, so that the namespace's default still applies.
     """
     given_entries = given_by_limit_ranges(pod, defaults)
     if not given_entries:

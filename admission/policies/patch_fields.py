@@ -86,9 +86,9 @@ def _wrong_key(key: str, value: Any, kind: Mapping[str, Any], path: str) -> str:
 
 
 def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
-    """Yield (field, list of JSON patch operations in CEL) that merge a checked value into the pod at this path.
+    """Yield (field, JSON patch operations in CEL) that merge a value, which `refusal` accepts, into the pod at a path.
 
-    Field "" creates the parent object of the following fields.
+    Operations with field "" create the object that holds the following fields. A value of None removes the field.
     """
     field = ".".join(path)
     if value is None:

@@ -81,8 +81,8 @@ def translation(conditions: Iterable[str]) -> str:
 
     For each group (containers, initContainers) and side (requests, limits) it has one operation for each container that
     names cpu or memory. The operation replaces the whole side: cpu, in whole millicores, and memory get the band's
-    names, and all else is unchanged. If the container has the band's resource already, the author's cpu or memory
-    replaces an amount of it that a LimitRange gave; otherwise cpu or memory keeps its plain name.
+    names, and all else is unchanged. If a container has the band's resource too, the author's cpu or memory replaces an
+    amount that a LimitRange gave under the band's name; any other cpu or memory there keeps its plain name.
     """
     values = {"cpu": MILLICORES, "memory": "string(v)"}
     # The container names the class's resource beside the plain one, which then stays as it is

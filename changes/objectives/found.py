@@ -66,10 +66,9 @@ class FoundObjective:
     """A metric of a service that could verify its changes, or the reason why it should not.
 
     `latest`, `median` and `highest` are of the hourly values, in seconds for a latency, else as a share;
-    `requests_per_hour` is the median over the hours. `false_alarms` is the share of pairs of neighbouring hours without
-    a change that would have counted as harm. `reason` says why the metric cannot be used, or "". `ceiling` is the
-    objective's bound, `period` its period or "". `is_used` is true if an object of the workload's namespace makes the
-    metric verify changes already.
+    `requests_per_hour` is the median over the hours. `false_alarms` is the share of hours that would count as harm if
+    they were compared with the hour before. `reason` says why the metric cannot be used, or "". `ceiling` is the
+    objective's bound, `period` its period or "". `is_used` is true if the metric verifies changes already.
     """
 
     measure: Measure

@@ -48,7 +48,7 @@ class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
 def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[Objective], list[Compared]]:
     """Return the objectives of the policies that select the workload `live`, and the refused ones with the reason.
 
-    `policies` are the objects of its namespace.
+    `policies` are the AutopilotPolicies of the workload's namespace; those with mode Off are ignored.
     """
     objectives: list[Objective] = []
     refused: list[Compared] = []

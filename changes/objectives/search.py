@@ -53,7 +53,7 @@ def find_guards(
     """Return the metrics that verify a workload's changes or could; raise NoData if the workload does not exist.
 
     `labels` are those of every series of this cluster. A query too large for the source is listed as a gap. Raise
-    SourceUnfit if the namespace's series are of several clusters, another SourceError if the source fails otherwise.
+    SourceUnfit if the namespace's series are of several clusters, another SourceError if the source does not answer.
     """
     live = cluster.get(address_of(workload).path)
     if live is None:

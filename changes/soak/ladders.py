@@ -52,8 +52,8 @@ class StepWithheld(CotenantError):
 class Ladders:
     """Applies the steps of ladders (cuts in several steps): `ladders(actions)` applies all steps that are due.
 
-    `recommended` reads the stored recommendations of workloads; `switch_namespace` has the switch that stops all
-    programs; `requested_millicores` returns the CPU requests of the cluster, 0 if unknown.
+    `recommended` reads the stored recommendations of workloads; `switch_namespace` has the stop switch, which stops all
+    automatic changes; `requested_millicores` returns the CPU requests of the cluster, 0 if unknown.
     """
 
     recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]

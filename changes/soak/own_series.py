@@ -33,7 +33,7 @@ FIX: Final = 'Write namespace="$namespace" into every selector.'
 
 
 def check_own(query: str, namespace: str, what: str) -> None:
-    """Raise UsageError if the query is invalid, reads others' series, or reads more than verification needs.
+    """Raise UsageError if the query is invalid, reads series outside `namespace`, or exceeds a limit (length, range).
 
     `what` names the query in the message, such as "annotation cotenant.dev/latency-query".
     """

@@ -29,10 +29,10 @@ QUIET_SECONDS: Final = 2.0
 
 
 def settle(actions: Actions) -> list[ChangeStatus]:
-    """Read the objects of every change without an outcome from the cluster, and record its outcome.
+    """Settle every change that has no recorded outcome: read its objects from the cluster, and record its outcome.
 
     A change whose objects cannot be read keeps its state, with the reason as its text. Raise ClusterUnreachable if the
-    cluster does not answer, StoreError if the ledger cannot be written.
+    cluster does not answer, StoreError if the ledger cannot be written, NotLeader if another replica has the Lease.
     """
     statuses = []
     for status in [s for s in actions.journal.statuses().values() if not s.state.settled]:
@@ -46,7 +46,7 @@ def settle(actions: Actions) -> list[ChangeStatus]:
 
 
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    """Read the objects of one change without an outcome from the cluster, and record its outcome."""
+    """Settle one change that has no recorded outcome: read its objects from the cluster, and record its outcome."""
     settled = _settle_change(actions, status)
     actions.parts.reached("settled")
     actions.finish()

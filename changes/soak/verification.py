@@ -45,7 +45,7 @@ ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR
 
 
 def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
-    """Return the verdict on a change, its text, and every rule with its numbers.
+    """Return the event to record for a change, such as REGRESSED, its text, and the verdict with each rule's numbers.
 
     Harm is checked before lost values: whoever restored the old values may have done so because of the harm.
     """
@@ -94,7 +94,7 @@ def find_loss(actions: Actions, status: ChangeStatus, objects: Live) -> str:
 def why_not_send(actions: Actions, status: ChangeStatus) -> str:
     """Return why a change that has waited must not be sent any more; "" if it may.
 
-    OOM kills since its acceptance are a reason, if pods may be listed.
+    The only reason is an OOM kill, since its acceptance, of a container whose memory it lowers, if pods may be read.
     """
     try:
         live = read_object(actions, address_of(status.change.ref))

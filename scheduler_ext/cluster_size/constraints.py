@@ -77,8 +77,8 @@ class PodClass:
 
     `amounts` are its requests of the resources with the indices `columns`; classes with equal requests have the same
     `shape`. `scored` are its requests of CPU and memory. `mask` is the index of the mask of usable nodes. `refusals`
-    maps the text of a rule about nodes to the nodes that it refuses. `counters` are the indices of the counters that
-    count such a pod, `avoided` those of domain counts that must be 0 on its node.
+    maps the text of a rule about nodes to the nodes that it refuses. `counters` are the indices of the CounterKeys that
+    count such a pod, `avoided` those of the DomainCounts that must be 0 in its node's domain (anti-affinity).
     """
 
     example: SizedPod

@@ -200,8 +200,8 @@ class ClusterSize:
 
     `trials` are orders of pods and score rules with which all pods fit. `waiting` are pods without a node for which
     some trial finds no node in the whole cluster. `unmodelled` has the pods' rules that the search does not know, each
-    with the number of pods that it makes immovable. `missing_memory` has the bytes by which a pod's request is below
-    the recommended one.
+    with the number of pods that it makes immovable. `missing_memory` has, for each pod whose memory request is below
+    the recommended one, the difference in bytes. `losing_storage` is the number of moved pods with an emptyDir.
     """
 
     leaving: tuple[LeavingNode, ...]

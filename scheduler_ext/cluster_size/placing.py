@@ -290,9 +290,9 @@ class PlacingState:
                         self._domains[number].sums[value] -= 1
 
     def share_after(self, pod_class: PodClass) -> Floats:
-        """Return each node's mean of LeastAllocated and BalancedAllocation if a pod of the class were placed on it.
+        """Return each node's smaller free share, of CPU or memory, if a pod of the class were placed on it.
 
-        With free shares c of CPU and m of memory: (c + m) / 2 - |c - m| / 2, which is the smaller one. A large pod
+        It is LeastAllocated + BalancedAllocation - 1: (c + m) / 2 - |c - m| / 2 for free shares c and m. A large pod
         lowers a small node's value more, so a scheduler that spreads load evenly puts large pods on large nodes.
         """
         cpu, memory = self._free_after(pod_class)

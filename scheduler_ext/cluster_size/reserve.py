@@ -54,7 +54,7 @@ def find_unplaced(
     exemptions: Exemptions = MappingProxyType({}),
     most_failures: int | None = None,
 ) -> UnplacedPod:
-    """Return the first pod that would find no place after a failure of nodes or a zone that the reserve covers.
+    """Return the first pod that finds no place after a failure of nodes or a zone that the reserve covers, "" if none.
 
     `exemptions` are pods that do not count in certain failures (`find_exemptions`). `most_failures` is how many node
     failures to try, the fullest nodes first; None for all.

@@ -49,9 +49,9 @@ class StepPace:
 
 @dataclass(frozen=True, slots=True)
 class ProposedChanges:
-    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest reduction.
+    """Numbers of containers with a recommended change, and of those whose change can be applied now (`ready`).
 
-    `stopped` are the containers with a recommendation that the guardrails do not allow now.
+    `stopped` is the number of the other ones, `most_steps` the number of steps of the longest reduction.
     """
 
     ready: int = 0

@@ -41,10 +41,10 @@ def resource_scores(free: Floats) -> Ints:
 
 
 def spread_scores(on_node: Ints, in_zone: Ints, zone_of: Ints) -> Ints:
-    """Return the weighted PodTopologySpread score of each node, (nodes,).
+    """Return 2 x PodTopologySpread, 0 to 200, of each node, (nodes,), for a pod of one controller.
 
-    `on_node` and `in_zone` are the numbers of the controller's pods on each node and in each zone, the last of
-    `in_zone` for nodes without a zone; `zone_of` is the index of each node's zone, -1 without one.
+    `on_node` and `in_zone` are the numbers of this controller's pods on each node and in each zone; the last number of
+    `in_zone` is that of nodes without a zone. `zone_of` is the index of each node's zone, -1 without one.
     """
     here = np.zeros(len(in_zone), dtype=np.bool_)
     here[zone_of] = True

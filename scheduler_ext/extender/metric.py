@@ -286,9 +286,9 @@ def _pair(amounts: Mapping[str, int]) -> Pair:
 
 
 def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
-    """Return whether reported usage (node, a pod or all pods) exceeds the machine's capacity, so that it must be wrong.
+    """Return whether reported usage (node, system, a pod or all pods) is so far above capacity that it must be wrong.
 
-    The bound is the machine's capacity, not its allocatable, which pods and system together may exceed.
+    The bound is BEYOND_CAPACITY x the machine's capacity; pods and system together may exceed its allocatable.
     """
     pods = [usage for usage, _ in metric.pods.values()]
     together = measured_together(metric.pods)

@@ -69,7 +69,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """The obstacles to a pod's placement; `fits` is the number of nodes that no rule refuses.
 
-    A node that several rules refuse is counted in each. `scheduler` are the refusals that kube-scheduler reports.
+    `refusals` count a node for each rule that refuses it. `scheduler` are the refusals that kube-scheduler reports.
     """
 
     pod: str

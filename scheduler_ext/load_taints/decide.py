@@ -76,9 +76,9 @@ class LoadTaintChange:
 class NodeLoads:
     """The loads of all nodes at one time; arrays are (nodes,). Shares in `LoadTaintArgs` are of `schedulable` nodes.
 
-    `now` and `peak` are the load in percent of the nearest threshold of CPU and memory, at present and at the
+    `now` and `peak` are the higher of CPU and memory load, each in percent of its threshold, at present and at the
     forecast's peak; NaN if unknown. `effects` are the present taints, `changed_seconds` the Unix time of their last
-    change, -inf if long ago. `broken` is true if so few nodes report that the reporting itself has failed.
+    change, -inf if long ago. `broken` is true if load-aware rules are off or too few nodes report to trust the reports.
     """
 
     names: tuple[str, ...]

@@ -41,7 +41,7 @@ def kind_of(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: E
 def check_load(
     snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings
 ) -> NodeVerdicts:
-    """Return whether each of these nodes is too busy for the pod, now or at a forecast peak."""
+    """Return whether each node of `part` is too busy for the pod, now or at a forecast peak."""
     verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
     later = verdicts.passed & ~ahead.passed
@@ -67,7 +67,7 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> s
 
 
 def points(snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> Floats:
-    """Return a score of 0 to 100 for each of these nodes, (n,), higher is better: Koordinator's LoadAware score.
+    """Return a score of 0 to 100 for each node of `part`, (n,), higher is better: Koordinator's LoadAware score.
 
     For a pod on reclaimed capacity it is the weighted mean of that score and three others: for free capacity at the
     forecast peak, for little suppression of best effort, and for few requests of batch resources.

@@ -71,7 +71,7 @@ class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
     """The free amounts of each healthy device of a node, by kind.
 
     `free` has for each device the amounts by resource name, and its whole memory in bytes; `begun` has the same for
-    partly used devices. `inventory` and `taken` are the input of an allocation; equal `digest` means equal results.
+    partly used devices. `inventory` and `taken` are the input of an allocation, which is equal for equal `digest`.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}
