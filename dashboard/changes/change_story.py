@@ -50,10 +50,10 @@ ASKED: Final = (ROLL_BACK, VERIFY, SETTLE, CONFIRM, DECLINE)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The reasons why actions on a change are impossible ("" if possible); `batch` has the ids to roll back together.
+    """The reason why each action on a change is impossible; "" if it is possible.
 
-    `confirm` and `decline` concern a second person; `confirm` is None if the change waits for none. `written` has every
-    field that confirming writes, of all changes that were accepted together.
+    `batch` has the ids that a rollback of the batch includes. `confirm` is None unless a second person has to confirm.
+    `written` has every field that the confirmation writes, of all changes that were accepted together.
     """
 
     roll_back: str

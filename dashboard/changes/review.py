@@ -118,9 +118,9 @@ def filters_of(search: str) -> str:
 
 
 def default_method(looks: Sequence[WorkloadReview]) -> Method:
-    """Return the method to preselect for all workloads, from what the service suggests for each.
+    """Return the method to preselect for all workloads, from what the service suggests for those without an error.
 
-    It is BUNDLE if every suggestion is, IN_PLACE if every suggestion other than BUNDLE is, else TEMPLATE.
+    It is BUNDLE if only BUNDLE is suggested, IN_PLACE if only IN_PLACE or both of these are, else TEMPLATE.
     """
     suggested = {review.suggested for review in looks if not review.error}
     if suggested == {Method.BUNDLE}:

@@ -221,9 +221,9 @@ def download(contents: Mapping[str, str]) -> Any:
 
 
 def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
-    """Return the files of the bundle, to read and copy.
+    """Return the bundle's files to read and copy, each in a section; all are open if `commands`, else the first two.
 
-    Files beyond MOST_TEXT characters are only in the download; a line gives their number.
+    Files are shown in order while their total is at most MOST_TEXT characters; a line gives the number of the others.
     """
     shown, characters_left = [], MOST_TEXT
     for index, (path, text) in enumerate(contents.items()):

@@ -77,9 +77,9 @@ def no_change_reason(review: WorkloadReview) -> Component:
 def diff(
     looks: Sequence[WorkloadReview], highs: Mapping[WorkloadRef, Mapping[Resource, float]], currency: str
 ) -> list[Component]:
-    """Return each workload's present and proposed values by container, with its highest usage, and the change as YAML.
+    """Return a section for each of the first MOST_SHOWN workloads: its change by container and as YAML, or its error.
 
-    `highs` has the p99 usage of the whole workload by resource, where it is known.
+    `highs` has the p99 usage of all pods of a workload together, by resource, where it is known.
     """
     sections = []
     for index, review in enumerate(looks[:MOST_SHOWN]):
@@ -272,8 +272,8 @@ def method(
 ) -> list[Component]:
     """Return the choice among the methods by which a change can reach the pods.
 
-    Methods that are not available are disabled, with the reason. For a bundle, its format can be chosen (`commits`:
-    also a commit); for changes in place, or of several workloads of the cluster, the share that is changed first.
+    A method that no workload can use is disabled. Below a bundle is the choice of its format (`commits` adds a commit);
+    below other methods, that of the share changed first: of several workloads, or of one workload's pods if in place.
     """
     asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value

@@ -29,8 +29,8 @@ def chart(
 ) -> Chart:
     """Draw one node's usage and lendable amounts, hour by hour in the last `back_seconds`, from a row of NODE_HISTORY.
 
-    The band of what batch could use ends at `ceiling`, capacity minus the safety margin; without a ceiling it begins at
-    the node's usage. With one, the coming hours show the band at the median forecast, and a line for what is 95 % sure.
+    The capacity for batch is a band below `ceiling`, capacity minus the safety margin; without a ceiling, a band above
+    the node's usage. With a ceiling, the forecast's median follows as a band, and its 95 % sure value as a line.
     """
     scale = SCALE[resource]
     columns = {name: floats_of(row[name]) / scale for name in ("total", "prod", "batch", "mid")}

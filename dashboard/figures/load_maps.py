@@ -44,8 +44,8 @@ def at_peak(rows: Sequence[Row], resource: str) -> Chart:
 def drawn_nodes(rows: Sequence[Row], resource: str) -> list[Row]:
     """Return at most MOST_NODES nodes to draw, sorted by usage of the resource, the highest first.
 
-    Nodes with moves are chosen first, then those above a threshold, then those with the highest usage, now or in the
-    forecast's highest half hour; so the node that the summary calls the highest is drawn. Missing usage is last.
+    Nodes with moves are chosen first, then nodes whose `load` is high or high soon, then those with the highest usage,
+    now or in the highest half hour of the forecast. Missing usage counts as 0.
     """
 
     def importance(row: Row) -> tuple[bool, bool, float, str]:

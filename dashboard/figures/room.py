@@ -29,10 +29,10 @@ DAY_AXIS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacitySeries:
-    """Amounts of a resource that batch pods may take, in its unit, NaN = missing; `likely` and `sure` by half hour.
+    """The capacity that batch pods may take, in millicores or bytes; NaN = missing.
 
-    `past` is by hour and ends with the present value; `mid_past` and `mid_likely` are those of mid pods; `sure` sums
-    every node's 95 % value; `used` is what batch pods use now, None if unknown.
+    `past` has it by hour, `likely` (median) and `sure` (sum of each node's 95 % value) by coming half hour; `mid_past`
+    and `mid_likely` are for mid pods. `used` is what batch pods use now, None if unknown.
     """
 
     resource: Resource

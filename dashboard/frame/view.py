@@ -48,7 +48,7 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
 class DashboardContext:
     """The services and settings that the process which starts the dashboard passes to it, beside its result source.
 
-    With the defaults there are no texts to copy and no next steps, and everybody is an anonymous viewer.
+    With the defaults there are no texts to copy and no later steps of a cut, and everybody is an anonymous viewer.
     """
 
     patch: Callable[..., str] = lambda *_given: ""

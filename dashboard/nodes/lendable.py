@@ -45,9 +45,9 @@ class LentPaths:
 
     @property
     def ceiling(self) -> int | None:
-        """Capacity less the safety margin: an upper bound of batch usage plus all usage that batch may not displace.
+        """Capacity less the safety margin, in millicores or bytes; None if a term is missing.
 
-        With a proven forecast (which has the term `system_peak`) there is no safety margin. None if terms are missing.
+        All usage, batch included, is to stay below it. With a proven forecast (term `system_peak`) the margin is 0.
         """
         complete = "capacity" in self.terms and not {"safety_margin", "system_peak"}.isdisjoint(self.terms)
         return self.terms["capacity"] - self.terms.get("safety_margin", 0) if complete else None

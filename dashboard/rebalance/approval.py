@@ -41,9 +41,9 @@ ASKED: Final = "moves-asked"
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One kind of approval (of moves or of nodes): its word in HTML ids, its texts, and the service methods to call.
+    """One kind of approval, of moves or of nodes: `subject` is its word in HTML ids; the rest are texts and methods.
 
-    `every` returns all subjects of the present round that the person may approve; `none` is the error if it is empty.
+    `every` returns all pods or nodes of the present round that the person may approve, `none` is the error without any.
     """
 
     subject: str

@@ -176,7 +176,8 @@ class PlanSelection:
 def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: BoardPlans) -> PlanSelection:
     """Return the plan or workload in the URL; else the best plan that waits for approval; else the best proposed peak.
 
-    `rows` are the listed rows of PLANS.
+    The best has the highest `proposal_merit`; a workload in the URL stands for its plan, if it has one. `rows` are the
+    listed rows of PLANS.
     """
     opened = proposed_plans.open_workload(search)
     if opened is None and (malformed := panels.address_value(search)):

@@ -50,8 +50,8 @@ Answer = tuple[Any, Any, Any, Any]
 class PlanForm:
     """A form that acts on a plan; its parts have ids `plan-NAME-PART`: `now` is the button, `lines` what it will write.
 
-    `inputs` and `states` name properties of parts, as `PART.property`, whose values `request` gets beside the plan, to
-    build the action. `presses` names properties that submit the form when they change, as the button does.
+    `request` builds the action from the plan and the values of `inputs` and `states`, properties named `PART.property`.
+    A change of an input redraws `lines`; a change of a property in `presses` submits the form, as the button does.
     """
 
     name: str

@@ -169,9 +169,9 @@ def _number(form: Mapping[str, Any], key: str, label: str) -> float:
 
 
 def policy(auto: bool, limits: Sequence[Any]) -> ApprovalPolicy:
-    """Build the approval policy from the switch and the limits; an empty limit sets no condition.
+    """Build the approval policy; an empty limit sets no condition. Raise UsageError if a limit is not a number.
 
-    `limits` are the minimum share used in percent, and the maximum idle core-hours and cost.
+    `limits` are the least used share of reserved pod-time in percent, the most idle core-hours and most cost a day.
     """
     names = ("Share used", "Idle core-hours", "Cost")
     least, idle, cost = (

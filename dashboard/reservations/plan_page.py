@@ -152,10 +152,10 @@ def past(plan: Plan, currency: str) -> Component:
 
 
 def last_peak(plan: Plan, currency: str) -> list[Component]:
-    """Return the result of the newest past occurrence; empty before the first.
+    """Return the report on the newest past occurrence; empty before the first.
 
-    It compares what was expected with what was seen, and gives the coverage, the idle capacity, and the outcome without
-    the plan.
+    It has the expected and the actual peak in pods, the coverage, the idle core-hours and their cost, and the probable
+    outcome without the plan.
     """
     newest = next(iter(reports(plan)), None)
     if newest is None:

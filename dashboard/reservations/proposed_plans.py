@@ -170,9 +170,9 @@ def sentence(code: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanSums:
-    """Sums over the workloads with a proposed plan: their number, and their pods and millicores at the peak.
+    """Sums over all proposed plans: their number, and the most pods and millicores that each plan reserves.
 
-    `idle_core_hours` is in core-hours a day, `cost` in money a day.
+    `idle_core_hours` and `cost` are of the capacity that stays idle, per day; `cost` is None if no plan has one.
     """
 
     workloads: int
@@ -220,8 +220,8 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
 def commands(row: Row) -> list[tuple[str, str]]:
     """Return (title, command line) of each command for a proposed or withheld plan.
 
-    For a proposed plan they act on the plan that the manager made from the row; for a withheld one they make a plan by
-    hand.
+    For a proposed plan they act on the object that the manager makes from the row; for a withheld one they are the
+    back-test and, if the row has a window, the creation of a plan.
     """
     ref = ref_of(row)
     workload = f"{ref.namespace}/{ref.kind}/{ref.name}"

@@ -230,10 +230,7 @@ def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
 
 
 def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
-    """Return the events of a plan in order of time, from people's decisions to the score of the occurrence.
-
-    Future events, and those without a known time, are last.
-    """
+    """Return people's decisions on a plan and the events of its occurrence, sorted by time; unknown times are last."""
     status, window = plan.status, window_of(plan)
     events = [
         TimelineEvent(d.seconds, d.event.value.removeprefix("plan-"), f"{d.actor}: {d.words}", True) for d in entries

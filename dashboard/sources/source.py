@@ -168,8 +168,8 @@ def _cells(page: Table) -> int:
 class Upkeep:
     """The record of data collection: pulls (newest last), lost days, and coverage.
 
-    `lost` has (signal, day start, file); `namespaces` and `days` have the coverage; `recording` is a recorder's status,
-    None without a recorder.
+    `lost` has (signal, Unix time of the day's start, file); `namespaces` and `days` are the rows of COVERAGE and of
+    COVERAGE_BY_DAY; `recording` is the recorder's status, None without a recorder.
     """
 
     pulls: tuple[QualityRecord, ...] = ()

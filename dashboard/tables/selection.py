@@ -34,15 +34,12 @@ RISK_RULE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selected rows (escaped key columns joined by slashes), or all that match the URL's filters if `everything`.
-
-    `choice` is the number that the browser gave this selection, so that it can ignore what belongs to an older one.
-    """
+    """The selected rows (escaped key columns joined by slashes), or all rows of the URL's filters if `everything`."""
 
     rows: tuple[str, ...] = ()
     everything: bool = False
     choice: int = 0
-    """The browser's number of this selection; everything that is drawn for the selection has this number."""
+    """The browser's number of this selection; the browser ignores what was drawn for a selection of an older number."""
 
     def __bool__(self) -> bool:
         return self.everything or bool(self.rows)
