@@ -159,7 +159,7 @@ class Agent:
 
         `hands_over` means that another agent waits to take over: every value stays in force and in the journal.
         `to_stranger` means that the other agent cannot read this agent's journal: the values on best effort stay,
-        because it recognises those without a journal, and all others are restored.
+        because the other agent recognises them without a journal, and all other values are restored.
         """
         parts, last = self.parts, self._last
         try:

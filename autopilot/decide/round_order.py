@@ -194,10 +194,9 @@ def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]
 def windows_of(
     limits: PolicyLimits, actions: ActionSettings, spared: Resource | None = None
 ) -> tuple[tuple[str, ...], ...]:
-    """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
+    """Return the change windows of `actions`, of the cluster's ceiling and of the policy; one of each has to be open.
 
-    If resource `spared` must rise at once, only windows of `actions` count; for memory `windows_spare_memory` lifts
-    them.
+    If resource `spared` must rise at once, only those of `actions` count; for memory none, if `windows_spare_memory`.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:

@@ -64,7 +64,7 @@ EVERYWHERE: Final = RoundScope()
 class PolicyReading:
     """One policy in a round. `reason` says why it does less than its spec requests; `under` is None if it does nothing.
 
-    `gap` says why its namespace could not be read, or which right is missing there.
+    `narrowed`: fields that the ceiling narrows; `gap`: why its namespace could not be read, or which right is missing.
     """
 
     policy: NamespacedPolicy

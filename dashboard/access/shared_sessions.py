@@ -146,9 +146,9 @@ class SharedSessions(Sessions):
         return session
 
     def claim(self, id_: str, session: Session) -> bool:
-        """Return whether this replica may renew the tokens now; the others continue with their present tokens.
+        """Return whether this replica may renew the tokens now; the others keep the present tokens meanwhile.
 
-        No replica may while the store is unavailable: the attempt is repeated after CLAIM_SECONDS.
+        The first claim in the store wins. If the store is unavailable, the claim is repeated after CLAIM_SECONDS.
         """
         copy = self._copies.get(id_)
         if copy is None or copy.session is not session:  # it has been read again meanwhile

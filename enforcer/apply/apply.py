@@ -105,7 +105,7 @@ class Applier:
         return self._held
 
     def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
-        """Write the values that the plans want and return the results; raise NodeUnreadable if no file can be opened.
+        """Write the values that `plans` want and return the results; NodeUnreadable if no more files can be opened.
 
         The original values are saved first, and each value is read back.
         """

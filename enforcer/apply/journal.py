@@ -56,8 +56,8 @@ class _Entry(msgspec.Struct, frozen=True):
 class OriginalValues:
     """The journal of one agent: the original value of each cgroup setting (knob) that it has changed, saved in a file.
 
-    `damaged` says why the file of the previous run could not be used; "" if it could. `lost` is True if the node may
-    have values of an agent that no entry records: nothing was recorded since the boot, or a part cannot be read.
+    `damaged` says why the file of the previous run could not be used; "" if it could. `lost` is True if an agent
+    may have set values without a usable entry: the file has no entries of this boot, or one cannot be read.
     """
 
     def __init__(self, folder: Path, boot_id: str = "", wait_for_lock: bool = True) -> None:

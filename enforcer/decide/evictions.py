@@ -86,10 +86,10 @@ def admit_evictions(
 def after_refusal(
     before: RefusedPod | None, why: str, at_seconds: float, *, answered: bool = True, retry_after_seconds: float = 0.0
 ) -> RefusedPod:
-    """Return the state of a pod after one more refusal: it is not requested again for AGAIN_SECONDS.
+    """Return the state of a pod whose eviction was refused again: the next request waits for AGAIN_SECONDS.
 
-    That time doubles with each further refusal, up to five minutes. It does not grow if nobody answered, because that
-    says nothing about the pod. It is at least `retry_after_seconds`, the server's own delay, also within five minutes.
+    The wait doubles with each further refusal. It does not grow if nobody answered, because that says nothing about the
+    pod. It is at least `retry_after_seconds`, the delay that the server requested, and at most five minutes.
     """
     times = (before.times if before else 0) + answered
     rest = AGAIN_SECONDS * 2 ** min(max(times - 1, 0), 10)

@@ -59,8 +59,8 @@ _TOLERANCE: Final = 100
 def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
     """Return journal entries for values that only an agent can have set, with the kubelet's values as originals.
 
-    While cpu.idle is 1, the kernel hides the earlier weight, so cpu.shares gets an entry too. That entry's `written`
-    has AFTER_IDLE, the values that the kernel itself sets when the cgroup ceases to be idle, so that they are replaced.
+    While cpu.idle is 1, the kernel hides the earlier weight, so cpu.shares gets an entry too. Its `written` is
+    AFTER_IDLE, the values that the kernel sets when the cgroup ceases to be idle; the agent then restores the original.
     """
     notes = {}
     for group, values in _expected_values(observation):

@@ -120,8 +120,8 @@ class SlicePublisher:
         """Read the node's devices once and write the slices that differ; raise CotenantError if that fails.
 
         A device that a claim has stays published until the claim ends, whatever the node's label and Device object say
-        meanwhile, so that the extender sees the claim. The present claims are read only after the devices were offered
-        to new claims, so that no claim is missed.
+        meanwhile, so that the extender assigns it to no pod. The claims are read only after the devices were offered to
+        new claims, so that no claim on an earlier offer is missed.
         """
         node = self._client.get(f"/api/v1/nodes/{self._node}")
         if node is None:

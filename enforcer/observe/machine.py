@@ -92,8 +92,8 @@ class MachineReader:
 def block_devices(proc: Path, sys: Path) -> dict[str, str]:
     """Return device numbers ("major:minor") by name and mount point; a partition has its whole device's number.
 
-    A logical volume also has the device mapper's name, and its volume group has the number of its disk (the first by
-    name if there are several).
+    A logical volume is also listed by its device mapper name. Its volume group is listed by name, with the number of
+    the volume's disk (the first by name if there are several).
     """
     folder = sys / "class/block"
     disk_numbers = {}

@@ -31,7 +31,7 @@ class NvmlState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """One GPU with a readable name; `problem` says what could not be read, "" if it is healthy.
+    """One GPU whose uuid and minor number were read; `problem` has other read errors and MIG mode, "" if there is none.
 
     `bus` is the PCI address as in sysfs, "" if not known; `memory_bytes` is 0 if not known.
     """

@@ -75,7 +75,7 @@ def cgroup_parent_of(info: str) -> str:
 def lay_over(resources: Any, decision: ContainerSettings) -> bool:
     """Merge the decision into CRI's Resources; return whether anything was changed.
 
-    A limit is removed (-1) only if the request sets one; without a limit nothing needs to be changed.
+    A decision to remove a limit writes -1, and only where `resources` sets a limit (above 0).
     """
     before = resources.SerializeToString(deterministic=True)
     if decision.cpu_shares is not None:

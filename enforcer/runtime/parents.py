@@ -32,11 +32,11 @@ class Parents:
     root: Path
 
     def fitted(self, decision: ContainerSettings, cgroup_parent: str, container_id: str = "") -> ContainerSettings:
-        """Return the decision without values that the parent cgroups would refuse, or memory limits below the usage.
+        """Return the decision without values that the kernel would refuse or that would end a container's tasks.
 
-        `container_id` is "" for a new container, which uses no memory yet. A quota that does not fit becomes NO_LIMIT,
-        because the ancestor's is lower anyway. Values that cannot be checked, because the parent is not known or its
-        files cannot be read, are left to the kubelet.
+        A memory limit below the usage of the running container `container_id` is raised; "" means a new container. On
+        cgroup v1, a quota above an ancestor's becomes NO_LIMIT, and CPUs that the parent lacks become None. A value
+        that cannot be checked, because no cgroup file can be read, becomes None: the kubelet's value stays.
         """
         if container_id and decision.memory_limit not in (None, NO_LIMIT):
             limit = self._memory_limit(decision.memory_limit or 0, cgroup_parent, container_id)

@@ -123,7 +123,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
 def kube_qos(reported: str, containers: Iterable[ContainerSpec], own: OwnAmounts | None = None) -> KubeQos:
     """Return status.qosClass, else the class by Kubernetes' rule over all containers except ephemeral ones.
 
-    `own` are requests and limits of the pod itself, which then decide alone; None if it has none.
+    `own` (None if the pod sets none) decides instead; if it has limits, the containers' sum completes its requests.
     """
     if reported in set(KubeQos):
         return KubeQos(reported)

@@ -65,7 +65,7 @@ class Baseline:
     def add(self, value: float, at_seconds: float) -> Baseline:
         """Return the histogram with one more sample, taken at `at_seconds` (monotonic).
 
-        A new sample weighs 2^(1 / HALF_LIFE) more than the one before it. When that grows beyond _HEAVIEST, all weights
+        A new sample weighs 2^(1 / HALF_LIFE) times the one before it. When its weight exceeds _HEAVIEST, all weights
         are divided by it, so that no float overflows; quantiles depend on the ratios alone.
         """
         place = bucket(value)

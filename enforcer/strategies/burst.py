@@ -217,8 +217,8 @@ def update_tokens(
 ) -> Tokens:
     """Return the limiter after this tick; `use_percent` is the container's usage in percent of its CPU limit.
 
-    A limiter that is new or has a new capacity has START_SHARE x `start` (0..1) of it. Only whole seconds count, the
-    rest in the next tick: otherwise ticks a little shorter than a second would never spend anything.
+    A limiter that is new or has a new capacity begins with START_SHARE x `start` (0..1) x capacity. Seconds count only
+    as whole ones, and the rest in the next tick: otherwise a tick a little shorter than a second would spend nothing.
     """
     period = strategy.cfs_quota_burst_period_seconds
     capacity = period * max(strategy.cfs_quota_burst_percent - 100, 0)
@@ -291,7 +291,7 @@ def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
     """Return the pod's quota after its containers' steps, and its quota if all containers had the kubelet's quotas.
 
     `pod_now` is the pod's quota while the containers have `QuotaStep.now`, and may be less than their sum. The first
-    result is at most what the policy allows for the containers, so that failed writes cannot make it grow.
+    result is at most the sum of `QuotaStep.ceiling`, or the second if more, so that failed writes cannot make it grow.
     """
     each = tuple(quotas)
     rest = pod_now - sum(q.now for q in each)

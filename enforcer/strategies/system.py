@@ -65,7 +65,7 @@ class KernelSwitch:
 def switches_of(system: node_policy.System) -> tuple[KernelSwitch, ...]:
     """Return the kernel switches that a policy sets, keyed as in `apply.sysctl`, whether this kernel has them or not.
 
-    A field that is not set makes no switch; for memcgReapBackGround 0, its default, counts as not set.
+    A field that is not set makes no switch, and neither does memcgReapBackGround if it is 0, its default.
     """
     policy_values = {
         "memcgReapBackGround": ("sysfs/kernel/mm/memcg_reaper/reap_background", system.memcg_reap_back_ground or None),

@@ -126,8 +126,8 @@ class ReservationView:
     names, None if unknown. `classes` are values by PriorityClass, and `new_classes` were just created. `settled` are
     hand-overs whose record every API server has, `noticed` the Unix time at which this process first saw each,
     `lingered` those whose owner was bound so long ago that every scheduler knows. `found` has the pods of nodes that a
-    decision asked for. `standby` are running pods that are Reservations themselves. `unreadable` are names of invalid
-    Reservations. `unmade` has why an object of a Reservation could not be created, by address.
+    decision asked for. `standby` are running pods that serve as Reservations, each with that Reservation. `unreadable`
+    are names of invalid Reservations. `unmade` has why an object of a Reservation could not be created, by address.
     """
 
     reservations: Mapping[str, Reservation] = field(default_factory=dict)

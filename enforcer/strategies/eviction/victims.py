@@ -124,8 +124,8 @@ class RequestedEviction:
 class Choices:
     """Earlier evictions, for cooldowns and pending requests; all times are monotonic seconds.
 
-    `told` are requests of which the pod is still present; `last_seconds` has, by resource, the last other request that
-    was not refused. `leaving_since` has, by pod uid, when the pod was first seen to be deleted, by whatever client.
+    `told` are recent requests whose pod is still present; `last_seconds` has, by resource, the time of the last request
+    that left `told` without a refusal. `leaving_since` has, by pod uid, when the pod was first seen to be deleted.
     """
 
     told: tuple[RequestedEviction, ...] = ()

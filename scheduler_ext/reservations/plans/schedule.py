@@ -139,9 +139,9 @@ def decision_in_force(plan: Plan) -> Approval | None:
 def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
     """Return whether a decision applies to the plan's present occurrence.
 
-    - A decision of scope SERIES always applies. An approval of one occurrence applies until that has its score.
-    - A rejection of one occurrence, which gets no score, applies up to the schedule's first window that was not over
-      when the plan was rejected; to a forecast plan's windows that begin within a day of it; to a manual plan always.
+    - A decision of scope SERIES always applies. An approval of one occurrence applies until the occurrence is scored.
+    - A rejection of one occurrence applies to a schedule's windows up to the first that was not over at the rejection,
+      to a forecast's windows that begin at most a day after the rejection, and to a single manual window always.
     """
     if approval.scope is DecisionScope.SERIES:
         return True

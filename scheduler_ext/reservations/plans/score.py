@@ -40,18 +40,18 @@ class ReservationUse:
 
 
 def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
-    """Return how many of a node's reserved cores batch pods use: their requests beyond what other cores could offer.
+    """Return how many of a node's reserved cores batch pods use: their requests beyond its other lendable cores.
 
-    `reserved_cores` are reserved and unused, `batch` is what batch pods request on the node, `lendable` what the node
-    offers to them including the reserved cores.
+    `reserved_cores` are reserved and unused, `batch` are the cores that batch pods request on the node, and `lendable`
+    the cores that it offers them, including `reserved_cores`.
     """
     return min(reserved_cores, max(0.0, batch - max(0.0, lendable - reserved_cores)))
 
 
 def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
-    """Return the progress updated by the present use of the capacity; `counts` is True once the window has begun.
+    """Return the progress after the observation `use`; missed pods are counted only if `counts` (the window has begun).
 
-    The present numbers are assumed for the whole time since the last observation, which is one control period.
+    The numbers in `use` are assumed for the whole time since the last observation, which is one control period.
     """
     passed = max(0.0, now_seconds - progress.as_of_seconds) if progress.as_of_seconds else 0.0
     missed = use.missed if counts else 0

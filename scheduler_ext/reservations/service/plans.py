@@ -94,10 +94,10 @@ def plan(client: KubeClient, namespace: str, name: str) -> Plan:
 
 
 def decide_plan(plan: Plan, approval: Approval, standby: int | None = None) -> Apply:
-    """Return the write that approves or rejects a plan; UsageError if its last occurrence was missed.
+    """Return the write that approves or rejects a plan; UsageError for an approval in phase MISSED.
 
     The API server refuses the write if the plan has changed since it was read. `standby` is the number of standby pods
-    to approve; None keeps the plan's number. That number is written with every approval, because server-side apply
+    to approve; None keeps the plan's number. That number is written with every decision, because server-side apply
     removes a field that its owner no longer sends.
     """
     if approval.decision is PlanDecision.APPROVED and plan.status.phase is PlanPhase.MISSED:
