@@ -102,10 +102,9 @@ def withdraw_queue_promise(
 ) -> tuple[Intent, ...]:
     """Return the writes that end gating: new pods get no gate any more, and the gates of waiting pods are removed.
 
-    Used when the manager ends, and when another scheduler handles quotas and gangs. A member of a gang also loses the
-    gate of its Reservation, because no manager would hand capacity to it. `native_groups` are Kubernetes' PodGroups by
-    namespace and name; one that a waiting pod names and that is missing is created, because the pod is not scheduled
-    without it.
+    Used when the manager ends, and when another scheduler handles quotas and gangs. Members of gangs also lose the gate
+    of their Reservation, because no manager hands capacity to them. A PodGroup of Kubernetes that a waiting member
+    names and that is not in `native_groups`, (namespace, name), is created: the pod is not scheduled without it.
     """
     waiting = [p for p in pods if (p.waits_for_quota or p.waits_for_gang) and not p.node and not p.deleting]
     scheduling_groups = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}

@@ -73,7 +73,7 @@ def waits(pod: QueuePod, view: QueueView) -> bool:
 def queues_of(
     view: QueueView, usable: Mapping[str, QuotaNode], check_parents: bool, covered: Mapping[str, Amounts]
 ) -> dict[str, list[QueueUnit]]:
-    """Return each quota's queue: its units (pods or gangs) in order; `usable` are the quotas of all trees.
+    """Return each quota's queue: its units (pods or gangs) by priority, then age; `usable` are the quotas of all trees.
 
     `covered` has, by pod UID, the part of the pod's request that its quota already reserves for it.
     """

@@ -35,9 +35,9 @@ _QUEUED: Final = (Reason.QUOTA_EXCEEDED, Reason.BEHIND_IN_QUOTA)
 
 
 def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
-    """Return quotas, gangs, waiting pods and problems at present.
+    """Return the rows of quotas, gangs and waiting pods, and the problems, of one reading of the cluster.
 
-    The times since which a quota borrows or exceeds its runtime come from the view: a single reading knows only "now".
+    The times since which a quota borrows or exceeds its runtime are those that the manager has published, else None.
     """
     admission = quota_admission(view, settings)
     over, borrows = over_since(view, admission), borrows_since(view, admission)

@@ -146,8 +146,8 @@ def revocation(
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:
     """Yield the evictions of less important pods for waiting pods and gangs of their quota, if `queues.preempt` is on.
 
-    Pods are evicted only if the waiting ones would then fit into the quota and on nodes. For a quota over its limit
-    there are none: `revocation` evicts its pods, except for use that no gate admitted.
+    Pods are evicted only if the waiting ones would then fit into the quota and on nodes. A quota whose use exceeds its
+    limit preempts nothing: `revocation` evicts its pods, though not for `ungated` use.
     """
     if not settings.preempt:
         return

@@ -181,8 +181,8 @@ def runtime_quota(
 ) -> RuntimeQuota:
     """Return the runtime of every quota, given the tree's `total` and its pods' `requests`, quotas x resources.
 
-    `guarantee` is what a quota gets first even if it exceeds its min. `settled` is an earlier runtime that each quota
-    keeps, whatever its min, and to which the rest is added. With `scaling`, min shrinks with the total.
+    Of its request, a quota first gets its min, or its `guarantee` if that is more. With `settled`, an earlier runtime,
+    it first gets that instead. The rest of the total is shared by weight. With `scaling`, min shrinks with the total.
     """
     pool = exact([[max(0, total.get(r, 0)) for r in layout.resources]], len(layout.resources))
     minimum = layout.minimum
@@ -215,9 +215,9 @@ def runtime_quota(
 
 
 def scaled_minimum(minimum: Exact, scales: npt.NDArray[np.bool_], pool: Exact, depth: Siblings) -> Exact:
-    """Return the min of sibling quotas, reduced where it sums to more than `pool`, an array (families, resources).
+    """Return the min of sibling quotas, reduced where it sums to more than their family's `pool` (families, resources).
 
-    Quotas that do not scale keep their min; the others share the rest in proportion, truncated, or get 0.
+    Quotas that do not scale keep their min; the others share the rest in proportion to theirs, rounded down.
     """
     sums = np.add.reduceat(minimum, depth.starts, axis=0)
     short = (sums > pool)[depth.family] & scales[:, None]

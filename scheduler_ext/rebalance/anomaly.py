@@ -46,9 +46,9 @@ class AnomalyRule:
 
 @dataclass(frozen=True, slots=True)
 class AnomalyDetector:
-    """The detector of one node in one pass: its consecutive marks since its state last changed. Times are Unix seconds.
+    """A node's detector, for all pods or for prod pods: its abnormal or normal marks in a row. Times are Unix seconds.
 
-    `abnormal_until` is when the abnormal state ends, None if normal. `marked_seconds` is the last abnormal mark.
+    `abnormal_until` is when the abnormal state ends, None if normal; `marked_seconds` that of the last abnormal mark.
     """
 
     abnormal_marks: int = 0

@@ -125,9 +125,9 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
     node_pools: list[NodePoolArgs] = []
 
     def pools(self) -> tuple[NodePoolArgs, ...]:
-        """Return the node pools in the order of evaluation: those of `nodePools`, then the plugin's thresholds.
+        """Return the node pools in the order of evaluation: those of `nodePools`, then the plugin's own, if any.
 
-        A pool that sets no thresholds has those of the plugin, as in Koordinator 1.8.
+        A pool that sets no thresholds has those of the plugin, as in Koordinator 1.8. The result is never empty.
         """
         shared = {name: getattr(self, name) for name in LoadThresholdFields.__struct_fields__}
         own = NodePoolArgs(name="", **shared)
@@ -390,7 +390,7 @@ def refuse(problems: list[str]) -> None:
 def plugin_configs(document: Any, own_kind: str, names: Sequence[str]) -> dict[str, tuple[str, Any]]:
     """Return, by plugin name, the path of its arguments in the document, and the arguments without nulls.
 
-    A document of kind `own_kind`, or one without profiles, is the arguments of `names[0]` alone.
+    A document of kind `own_kind`, or without profiles, is the arguments of `names[0]`; UsageError if it is no object.
     """
     document = _configuration(document)
     if not isinstance(document, Mapping):

@@ -82,7 +82,7 @@ class Classification:
 
     A node is in at most one of these two. `low` nodes may receive any pod, `prod_low` nodes prod pods. `expected` nodes
     count as high because a forecast expects an overload; `forecast` are those of them whose present usage is not high.
-    `stopped` and `prod_stopped` are why a pass moves nothing, otherwise OK.
+    `stopped` and `prod_stopped` are why the pass over all pods, or over prod pods, moves nothing; OK if it may.
     """
 
     high: tuple[int, ...]

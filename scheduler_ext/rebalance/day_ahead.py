@@ -58,7 +58,7 @@ LEAST_NEAR_SECONDS: Final = 1800.0  # a node that is expected above its threshol
 class DayAhead:
     """The next day's `loads` (steps, nodes, 2), and `paths` (steps, pods, 2) of pods' usage. A round changes its copy.
 
-    `capacity` is (nodes, 2) in millicores and bytes; `columns` are pods' columns in `paths`; `seconds` is (steps,).
+    All amounts are (millicores, bytes). `columns` are pods' columns in `paths`, `seconds` (steps,) the steps' lengths.
     """
 
     capacity: Floats
@@ -112,10 +112,10 @@ class DayAhead:
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 
     def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0, steps: int | None = None) -> Floats:
-        """Return for how many seconds of the next day nodes are expected above `high` with `more` load, (rows,).
+        """Return the expected seconds of the next day in which each node is above `high` with `more` load, (rows,).
 
-        `high` is (nodes, 2); `more` broadcasts to (steps, rows, 2); `steps` limits the day to its first steps. A node
-        is above if one resource is.
+        `high` is (nodes, 2); `more` broadcasts to (steps, rows, 2); `steps` limits the day to its first steps. A step
+        counts with the chance that the load is above, the larger one of CPU and memory.
         """
         capacity = self.capacity[rows]
         distance = (high[rows] - self.loads[:steps, rows] - more) / np.where(capacity > 0, capacity, np.inf)

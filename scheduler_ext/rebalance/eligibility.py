@@ -50,10 +50,10 @@ class Eligibility:
         resting: frozenset[str] = frozenset(),
         failed: frozenset[str] = frozenset(),
     ) -> Eligibility:
-        """Return the rules of a plugin's and the MigrationController's arguments at a Unix time.
+        """Return the rules that follow at a Unix time from the arguments of a plugin and of the MigrationController.
 
-        No further pod of the workloads `resting` (NAMESPACE/KIND/NAME) may be moved now. `failed` are UIDs of pods
-        whose move failed, and workloads whose pods were evicted without effect.
+        No pod scheduled less than `pause_seconds` ago and no pod of the workloads `resting` (NAMESPACE/KIND/NAME) may
+        be moved, nor one of `failed`: UIDs of pods, and workloads, whose move failed a short time ago.
         """
         selectors = [LabelSelector.parse(selector.selector, "podSelectors") for selector in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None
@@ -137,8 +137,8 @@ def sort_by_move_order(
 ) -> list[tuple[RebalancePod, Floats]]:
     """Sort pods, given with their usage as shares of the node, (2,), in the order in which they are moved.
 
-    Koordinator's priority class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost, eviction
-    cost (each lowest first), usage of the overloaded resources (largest first), then the youngest first.
+    By Koordinator's priority class, spec.priority, Kubernetes' QoS class, Koordinator's QoS class, deletion cost and
+    eviction cost (each lowest first), usage weighted by `weights`, (2,) (largest first), and age (youngest first).
     """
 
     def rank(entry: tuple[RebalancePod, Floats]) -> tuple[float, ...]:

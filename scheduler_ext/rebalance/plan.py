@@ -81,8 +81,8 @@ class MarkChange(StrEnum):
 class NodeMark:
     """A node's emptying taint, and what the round does with it: `reason` is why it is removed, or why emptying waits.
 
-    `pods` still have to leave; `cost` is that of all their moves, `gain` what the empty node gains, both in
-    node-seconds. `approved` is True if a person started the emptying.
+    `pods` still have to leave; `cost` is that of all their moves, `gain` how long the emptied node stays unused, both
+    in node-seconds. `approved` is True if a person started the emptying.
     """
 
     node: str

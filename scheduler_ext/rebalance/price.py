@@ -73,7 +73,7 @@ def overload(ahead: Floats, high: Floats, capacity: Floats, seconds: Floats) -> 
     """Return each node's overload in node-seconds (share of its capacity times seconds), (nodes,).
 
     `ahead` is the load in each step, (steps, nodes, 2), where NaN counts as none; `high` and `capacity` are (nodes, 2).
-    `seconds` is the length of each step, (steps,).
+    `seconds` is the length of each step, (steps,). A step counts the larger share of CPU and memory.
     """
     above = np.fmax(ahead - high, 0.0) / capacity
     node_seconds: Floats = seconds @ np.fmax(above[:, :, 0], above[:, :, 1])

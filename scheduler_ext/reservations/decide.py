@@ -46,7 +46,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     """Advance and start hand-overs, maintain every Reservation, and remove the gates of pods that match none.
 
     Reservations are ordered by their deadlines: if not all writes can be sent in time, the capacity that expired first
-    is released first.
+    is released first. Placeholders whose Reservation is gone are deleted. An object gets at most one write.
     """
     steps = [(swap, advance(swap, view, settings)) for swap in view.guard.swaps]
     assignment = assign_waiting_pods(view, settings)

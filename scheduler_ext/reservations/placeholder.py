@@ -113,7 +113,7 @@ def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
 
 
 def require_usable(reservation: Reservation) -> None:
-    """Raise an error if no placeholder can be created from the Reservation's template.
+    """Raise an exception, of any class, if no placeholder can be created from the Reservation's template.
 
     A template can be any JSON: an invalid one must not stop the decision about all other Reservations.
     """

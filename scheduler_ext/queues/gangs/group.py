@@ -42,8 +42,8 @@ LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 class GangMembers:
     """A gang with its pods that have not ended, their Reservations by pod UID, and its PodGroup of Kubernetes.
 
-    `succeeded` and `failed` count ended pods that the API server still has, only if the gang has a PodGroup. `done`
-    counts succeeded pods of the present Job or other owner.
+    `succeeded` and `failed` count ended pods with the PodGroup label that the API server still has. `done` counts
+    those that succeeded and need no capacity again (`QueueView.done_members`).
     """
 
     gang: Gang

@@ -109,8 +109,9 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
 
 
 def phase_of(members: GangMembers, state: GangState) -> str:
-    """Return the phase: Pending, PreScheduling (complete, waits), Scheduling, Scheduled, Running, Finished or Failed.
+    """Return a gang's phase: what at least `min_available` members have reached, Pending if fewer exist.
 
+    They exist (PreScheduling), get nodes (Scheduling), have nodes (Scheduled), run (Running), ended (Finished, Failed).
     A once-satisfied gang with a bound member stays Scheduled or Running; a gang without pods keeps its last phase.
     """
     before, least = str(members.gang.status.get("phase") or ""), members.gang.min_available

@@ -41,7 +41,7 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
 def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Iterable[str] = ()) -> dict[str, str]:
     """Return, by scheduling gate of cotenant, why a pod still has the gate; `meta` is the pod's metadata.
 
-    `unserved` are gates that no manager promises to remove, which then is the reason.
+    `unserved` are gates that no manager promises to remove; this is the reason where the report has none.
     """
     if meta.get("deletionTimestamp"):
         finalizers = ", ".join(map(str, meta.get("finalizers") or ()))

@@ -134,9 +134,9 @@ def gang_of_pod_group(body: Json) -> Gang:
 def gang_of_pod(
     namespace: str, pod: str, labels: Mapping[str, str], annotations: Mapping[str, str], created_seconds: float = 0.0
 ) -> Gang | None:
-    """Return the gang that a pod's annotations define, or None.
+    """Return the gang that a pod's labels and annotations define; None if they name no gang.
 
-    A pod that only names a PodGroup defines a gang with a problem, which applies if that PodGroup does not exist.
+    If they set no minimum, the gang has a problem, which counts only if no PodGroup of its name exists.
     """
     key = gang_key(namespace, labels, annotations)
     if not key:
@@ -155,8 +155,8 @@ def gang_of_pod(
 def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, Gang]:
     """Return all gangs by "namespace/name": those that PodGroups define, and those that only pods define.
 
-    A gang has a problem if its pods disagree about the minimum, if its group's gangs do not all name each other, or if
-    one of these has a problem. In everything else the oldest pod's values are used, with a note.
+    A gang has a problem if its pods disagree about the minimum, if the gangs of its group do not name the same group,
+    or if one of them has a problem. If pods differ in another value, the oldest pod's is used, with a note.
     """
     gangs = {gang.key: gang for gang in pod_groups}
     oldest: dict[str, Gang] = {}

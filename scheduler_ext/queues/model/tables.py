@@ -116,9 +116,9 @@ def tables_of(report: QueueReport) -> dict[str, Table]:
 
 
 def quota_totals(table: Table) -> str:
-    """Return the use of each resource, summed over the topmost quotas, which include those below them.
+    """Return as text the number of quotas, the use of each resource out of its runtime, and the number of waiting pods.
 
-    A waiting pod is in the rows of all resources of its own quota, and is counted once.
+    Resources are summed over the topmost quotas, which include those below them; waiting pods over the lowest quotas.
     """
     rows = list(table.rows())
     listed = {(row["tree"], row["quota"], row["resource"]) for row in rows}

@@ -68,10 +68,10 @@ def _unmade(client: KubeClient) -> dict[str, str]:
 def read_view(
     client: KubeClient, settings: SettingSections, now_seconds: float, use: Callable[[QueueView], ResultT]
 ) -> ResultT:
-    """Read the cluster, return what `use` makes of the view; raise ClusterForbidden, which names a missing right.
+    """Return what `use` makes of the cluster's view; raise ClusterForbidden if a collection of NEEDED cannot be read.
 
-    Kinds that are not installed count as empty. If reading a collection outside NEEDED is forbidden, or a few objects
-    are invalid, the view says so and leaves them out.
+    Kinds that are not installed count as empty. Other collections whose reading is forbidden, and invalid objects, are
+    left out and named in the view's `unreadable`.
     """
     wake, unreadable = threading.Event(), []
     mirrors = {

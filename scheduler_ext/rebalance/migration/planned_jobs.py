@@ -86,8 +86,8 @@ class JobsUnderWay:
 class RoundCaps:
     """Limits of a round by earlier moves: how many pods may move, and workloads (NAMESPACE/KIND/NAME) not moved now.
 
-    Pods are being moved from or to the `busy` nodes. `failed` moves are by the UID of their pod, or by the workload if
-    none of its pods is moved now.
+    Pods are being moved from or to the `busy` nodes. `failed` has the failed moves of pods, by UID, and of workloads,
+    none of which is moved now.
     """
 
     most_moves: int

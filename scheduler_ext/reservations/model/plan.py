@@ -123,12 +123,12 @@ class ApprovalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Score(Span):
-    """The score of a past occurrence. `reserved`, `used`, `missed` are the most pods at one time; None: not recorded.
+    """The score of a past occurrence. `reserved`, `used`, `missed` (without capacity) are the most pods at one time.
 
     `hit_ratio` is the used share of the reserved pod-time, `coverage` the share of the needed pod-time that had
-    capacity, `lead_seconds` how long before the start all of it was reserved. `planned` pods were expected, `needed` is
-    the most pods at one time that used or lacked a reservation, `others_waiting` the most pods of other workloads at
-    one time that found no node and fitted into one pod's capacity. Batch pods used `lent_core_hours`. `cost` is money.
+    capacity, `lead_seconds` how long before the start all capacity was reserved. `planned` pods were expected. `needed`
+    pods used or lacked a reservation, `others_waiting` of other workloads found no node and fitted into one pod's
+    capacity, each the most at one time. Batch pods used `lent_core_hours`. `cost` is money. None: not recorded.
     """
 
     reserved: int = 0

@@ -82,9 +82,9 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """A pod's annotation `reservation-affinity`: the pod may use only Reservations that match it.
+    """The annotation `reservation-affinity`: which Reservations a pod may use; `tolerations` are for their taints.
 
-    If `name` is set, only that Reservation matches. Its labels must have all of `selector` and match one of `terms`.
+    A Reservation must have the `name` and all labels of `selector`, and match one of `terms`, as far as these are set.
     """
 
     name: str = ""
@@ -256,7 +256,7 @@ class Reservation:
 
     @property
     def owner_labels(self) -> frozenset[tuple[str, str] | None]:
-        """Index keys of the owners: a label (key, value) that matching pods must have, or None if any pod may match.
+        """Index keys: a label (key, value) that an owner entry requires of pods, None if it requires no single value.
 
         An owner entry that names one pod by uid has the key ("", uid), which no label can have.
         """

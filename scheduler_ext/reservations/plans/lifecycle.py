@@ -107,8 +107,8 @@ class PlanObservation:
 class PlanStep:
     """The result of a step: the status to write, and for how many pods to reserve, at most what was approved.
 
-    `want` counts all pods, those that run included; `free` those whose capacity is unused. If `free` is 0, all unused
-    capacity is released.
+    `want` includes pods that run already. `free` is the number of pods whose capacity is kept unused, with standby; if
+    it is 0, all unused capacity is released.
     """
 
     status: PlanStatus

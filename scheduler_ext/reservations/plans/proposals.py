@@ -138,7 +138,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
     """Return (policy, result, whether it is the proposed one) of each quantile and baseline over the rehearsed days.
 
-    The static baseline always reserves capacity for the highest need, which is known only afterwards.
+    Quantiles have no standby. The static baseline always reserves for the highest need, which is known only afterwards.
     """
     need = np.where(np.isfinite(past.quantiles[:, 0]), need_of(past.demand, size), np.nan)
     chosen, step = tested(size, past, settings).tau, past.step_seconds

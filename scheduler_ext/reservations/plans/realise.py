@@ -58,9 +58,9 @@ class OwnerTemplate:
 
 
 def owner_of(template: Json, selector: Json, pods: Sequence[Json]) -> OwnerTemplate:
-    """Return the workload with its template's overhead, else that of its youngest pod with the template's RuntimeClass.
+    """Return the workload with the overhead of its template, else of its youngest pod with the template's RuntimeClass.
 
-    `pods` are the workload's, from the API server: a RuntimeClass that a webhook sets is only in the pods.
+    If no pod has that class, the overhead is None. If the template names none, a webhook may have set one in the pods.
     """
     owner = OwnerTemplate(template, selector)
     if own := (template.get("spec") or {}).get("overhead"):
@@ -100,10 +100,10 @@ def unit_name(plan: Plan, window: Span, number: int) -> str:
 def reservations(
     plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
 ) -> list[Intent]:
-    """Return the writes that make a plan have `want` unused Reservations, those of its earlier occurrences included.
+    """Return the writes after which a plan has `want` unused Reservations, none expiring before `expires_seconds`.
 
-    `existing` are all Reservations of the plan. Used ones are not deleted here, and new ones get unused numbers. If too
-    many are unused, those without a node are deleted first. Without an owner none is created.
+    `existing` are the plan's, of all occurrences. Used ones are not deleted here, and new ones get unused numbers. If
+    too many are unused, those without a node are deleted first. Without an owner none is created or extended.
     """
     window, asker = plan.status.window, f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
     standing = sorted(
