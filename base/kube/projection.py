@@ -118,15 +118,15 @@ def own_amounts_of(pod: PodObject) -> OwnAmounts:
 def _container(spec: ResizableContainer, role: ContainerRole, present: PresentAmounts, what: str) -> Container:
     restarting = {p.resource_name for p in spec.resize_policy or [] if p.restart_policy == "RestartContainer"}
     resources = spec.resources or ResourcesWire()
-    requests = {r: present.requests.get(r.value, amount) for r, amount in _amounts(resources.requests, what).items()}
-    in_force = {r: present.in_force.get(r.value, amount) for r, amount in requests.items()}
+    now, limits = present.requests, present.limits
+    requests = {r: now[r.value] for r in _amounts(resources.requests, what) if r.value in now}
     return Container(
         spec.name,
         requests,
-        {r: present.limits.get(r.value, amount) for r, amount in _amounts(resources.limits, what).items()},
+        {r: limits[r.value] for r in _amounts(resources.limits, what) if r.value in limits},
         role,
         tuple(r for r in Resource if r.value in restarting),
-        running={r: RunningSum(1, requests[r], in_force[r]) for r in requests if requests[r] != in_force[r]},
+        running={r: RunningSum(1, a, f) for r, a in requests.items() if a != (f := present.in_force.get(r.value, 0))},
     )
 
 

@@ -107,7 +107,7 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
     below = container_total(
         (_effective_requests(c, infeasible) for c in pod.of_kind(ContainerKind.MAIN)),
         (
-            (_effective_requests(c, infeasible), True) if c.kind is ContainerKind.SIDECAR else (c.requests, False)
+            (_effective_requests(c, infeasible), c.kind is ContainerKind.SIDECAR)
             for c in pod.of_kind(ContainerKind.SIDECAR, ContainerKind.INIT)
         ),
     )
@@ -130,16 +130,16 @@ class PresentAmounts(NamedTuple):
 def present_amounts(pod: PodResources) -> dict[str, PresentAmounts]:
     """Return the current requests and limits of each container by its name, as its node counts them.
 
-    The largest of spec, allocated and actual amount counts (without the spec if the resize is infeasible), or the spec
-    alone if the kubelet reports no actual amount. Resources that the spec does not name are left out.
+    They are counted as by `counted_requests` and `counted_limits`. A resource is left out if the spec does not name it,
+    or if only the spec names it although a resize of the pod is infeasible (for `in_force`, also if it is deferred).
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
     is_pending = infeasible or pod.resize is ResizeState.DEFERRED
     return {
         c.name: PresentAmounts(
-            {**c.requests, **_restrict(_effective_requests(c, infeasible), c.requests)},
-            {**c.limits, **_restrict(_effective_limits(c, infeasible), c.limits)},
-            {**c.requests, **_restrict(_effective_requests(c, is_pending), c.requests)},
+            _restrict(_effective_requests(c, infeasible), c.requests),
+            _restrict(_effective_limits(c, infeasible), c.limits),
+            _restrict(_effective_requests(c, is_pending), c.requests),
         )
         for c in pod.containers
     }
@@ -180,7 +180,7 @@ def counted_limits(pod: PodResources) -> dict[str, int]:
     below = container_total(
         (_effective_limits(c, infeasible) for c in pod.of_kind(ContainerKind.MAIN)),
         (
-            (_effective_limits(c, infeasible), True) if c.kind is ContainerKind.SIDECAR else (c.limits, False)
+            (_effective_limits(c, infeasible), c.kind is ContainerKind.SIDECAR)
             for c in pod.of_kind(ContainerKind.SIDECAR, ContainerKind.INIT)
         ),
     )
@@ -192,14 +192,14 @@ def counted_limits(pod: PodResources) -> dict[str, int]:
 
 
 def _effective_requests(container: ContainerResources, infeasible: bool) -> NamedAmounts:
-    """Return the requests that count for a container: the spec's until the kubelet has reported actual amounts."""
-    if container.actual_requests is None:
+    """Return the requests that count: the spec's for an init container, and while no actual amounts are reported."""
+    if container.kind is ContainerKind.INIT or container.actual_requests is None:
         return container.requests
     return _largest(infeasible, container.requests, container.actual_requests, container.allocated or _NONE)
 
 
 def _effective_limits(container: ContainerResources, infeasible: bool) -> NamedAmounts:
-    if container.actual_limits is None:
+    if container.kind is ContainerKind.INIT or container.actual_limits is None:
         return container.limits
     return _largest(infeasible, container.limits, container.actual_limits)
 

@@ -170,7 +170,7 @@ def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], 
         for name, amounts in present.items():
             for resource in Resource:
                 if amount := amounts.requests.get(resource.value, 0):
-                    requests[name, resource].append(RunningSum(1, amount, amounts.in_force.get(resource.value, amount)))
+                    requests[name, resource].append(RunningSum(1, amount, amounts.in_force.get(resource.value, 0)))
     return requests
 
 

@@ -14,6 +14,7 @@ from cotenant.base.kubernetes.pod_resources import (
     counted_limits,
     counted_requests,
     is_resizing,
+    present_amounts,
 )
 from cotenant.base.kubernetes.pod_wire import pod_resources
 
@@ -49,6 +50,28 @@ def test_a_pod_counts_with_the_largest_of_what_it_may_hold(
     pod = PodResources((container,), overhead={"cpu": 5}, resize=state)
     assert counted_requests(pod) == {"cpu": requests + 5}
     assert counted_limits(pod) == {"cpu": limits + 5}
+
+
+@pytest.mark.parametrize(
+    ("state", "counted", "in_force"),
+    [
+        # refused: neither counts with the added memory nor runs with it; put off: it counts, but is not applied yet
+        (ResizeState.INFEASIBLE, {"cpu": 500}, {"cpu": 500}),
+        (ResizeState.DEFERRED, {"cpu": 500, "memory": 9}, {"cpu": 500}),
+    ],
+)
+def test_a_resource_that_a_pending_resize_adds_is_present_only_as_far_as_it_counts(
+    state: ResizeState, counted: dict[str, int], in_force: dict[str, int]
+) -> None:
+    asked, has = {"cpu": 500, "memory": 9}, {"cpu": 500}
+    main = ContainerResources(
+        "main", requests=asked, limits=asked, actual_requests=has, actual_limits=has, allocated=has
+    )
+    # an init container cannot be resized: its spec counts
+    init = ContainerResources("init", kind=ContainerKind.INIT, requests={"cpu": 7}, actual_requests={})
+    pod = PodResources((main, init), resize=state)
+    assert counted_requests(pod) == counted_limits(pod) == counted
+    assert present_amounts(pod) == {"main": (counted, counted, in_force), "init": ({"cpu": 7}, {}, {"cpu": 7})}
 
 
 def test_a_sidecar_counts_beside_and_an_init_container_before() -> None:
