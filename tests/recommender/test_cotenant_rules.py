@@ -75,6 +75,33 @@ def test_an_annotation_bounds_the_value_and_says_so() -> None:
     assert [n for n in recommendation.notes if "'lots' is not a number >= 0 and <= 10" in n]
 
 
+@pytest.mark.parametrize(("most", "proposed"), [(400, None), (500, 500), (700, 700), (4000, 1600)])
+@pytest.mark.parametrize("by_annotation", [True, False])
+def test_no_maximum_makes_a_raise_without_history_a_cut(most: int, proposed: int | None, by_annotation: bool) -> None:
+    # Two hours of 800 m above a limit of 500 m: it rises to 800 x 2 = 1600 m or to the maximum, and never falls.
+    of = workload({CPU: 200}, {CPU: 500})
+    if by_annotation:
+        of = replace(of, annotations={"cotenant.dev/max-cpu": f"{most}m"})
+    ranges = [] if by_annotation else [LimitRange("shop", CPU, maximum=most)]
+    track = Track(of.ref, "web-0", cpu=steady(800, 2 / 24), memory=steady(300 * MIB, 2 / 24))
+    case = Scenario([of], [track], days=2 / 24, history_days=2 / 24, limit_ranges=ranges)
+    limit = value(recommended(case), CPU, LIMIT)
+    assert (limit.amount, limit.action is Action.WITHHELD) == (proposed, proposed is None)
+    assert proposed or limit.reason is Reason.NOT_ENOUGH_HISTORY
+
+
+@pytest.mark.parametrize(("most", "proposed"), [(400, None), (512, 512), (600, 600), (4000, 615)])
+def test_an_annotated_maximum_makes_no_raise_after_an_oom_kill_a_cut(most: int, proposed: int | None) -> None:
+    # Killed at 512 MiB within two hours: max(512 + 100, 512 x 1.2 = 614.4) -> 615 MiB, or the maximum above 512 MiB.
+    at = {MEMORY: 512 * MIB}
+    of = workload(at, at, annotations={"cotenant.dev/max-memory": f"{most}Mi"})
+    track = Track(of.ref, "web-0", cpu=steady(100, 2 / 24), memory=steady(500 * MIB, 2 / 24), kills=[20])
+    recommendation = recommended(Scenario([of], [track], days=2 / 24, history_days=2 / 24))
+    for which in Field:
+        assert value(recommendation, MEMORY, which).amount == (proposed and proposed * MIB)
+        assert proposed or value(recommendation, MEMORY, which).reason is Reason.NOT_ENOUGH_HISTORY
+
+
 def test_skipped_and_excluded_containers_have_no_value() -> None:
     for wishes in ({"cotenant.dev/skip": "true"}, {"cotenant.dev/exclude-containers": "app"}):
         recommendation = recommended(scenario(workload(annotations=wishes)))

@@ -127,7 +127,7 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
 def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft | None:
     """Return the CPU limit raised to the highest demand + margin; None if demand did not exceed it, or if Guaranteed.
 
-    A higher limit reserves no capacity and costs neighbours nothing, so this raise needs no minimum history.
+    A higher limit costs neighbours nothing: it needs no minimum history. A cut does: the strategy drops a lower one.
     """
     now = place.container.limits.get(CPU)
     if now is None or place.guaranteed or not demand.highest[place.index] > now:

@@ -182,7 +182,8 @@ def _drafts(run: Run, indices: Sequence[int], priors_given: Given) -> WorkloadDr
     final = {r: autoscaler.finalize_target(s, drafts, workload, by_name) for r, s in solutions.items() if s}
     reached = {r: s for r, s in final.items() if s.target <= max(HPA_TARGET_MAX_PERCENT, s.target_now)}
     unsolved = frozenset(solutions.keys() - reached.keys())
-    drafts = {slot: draft for slot, draft in drafts.items() if slot.resource not in unsolved}
+    cuts = {s for s, d in drafts.items() if d.amount < (d.now or 0) and run.reasons[s.resource][s.index] in TOO_EARLY}
+    drafts = {slot: draft for slot, draft in drafts.items() if slot.resource not in unsolved and slot not in cuts}
     return WorkloadDrafts(drafts, reached, unsolved, heaps)
 
 
@@ -200,13 +201,11 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
         limits[MEMORY] = size.limit_above(place.container.limits.get(MEMORY), memory)
     elif memory:
         limits[MEMORY] = size.memory_limit(place, memory, run.demand[MEMORY])
-    if cpu and run.reasons[CPU][index] in TOO_EARLY:
+    if run.reasons[CPU][index] in TOO_EARLY:
         raised = size.raised_cpu_limit(place, run.demand[CPU])
-        limits[CPU] = size.limit_above(place.container.limits.get(CPU), cpu, raised)
+        limits[CPU] = size.limit_above(place.container.limits.get(CPU), cpu, raised) if cpu else raised
     elif cpu and (place.policy.cpu_limit != "unset" or place.guaranteed):  # a Guaranteed pod's class rests on it
         limits[CPU] = size.cpu_limit(place, cpu, run.demand[CPU])
-    elif run.reasons[CPU][index] in TOO_EARLY:
-        limits[CPU] = size.raised_cpu_limit(place, run.demand[CPU])
     return {Slot(index, resource, LIMIT): limit for resource, limit in limits.items() if limit is not None}
 
 

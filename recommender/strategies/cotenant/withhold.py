@@ -26,7 +26,8 @@ def reasons(
     """Return why each container's value is withheld, or OK; a raise after an OOM kill needs no minimum history."""
     resource = demand.resource
     present = np.fmax(evidence.requests[resource], evidence.limits[resource])
-    urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
+    most = np.array([p.bounds[resource][1] or np.inf for p in policies])
+    urgent = np.isfinite(demand.urgent) & ~((demand.urgent <= present) | (most < present))
     episodic = jobs.episodic(evidence)
     short = (demand.span_days < own.minimum_days) & ~(episodic & (demand.runs >= MINIMUM_RUNS))
     refs = [workload.ref for workload in evidence.workloads]
