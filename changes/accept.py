@@ -282,14 +282,14 @@ class Actions:
         return status
 
     def roll_back(self, status: ChangeStatus, why: str = "") -> ChangeStatus:
-        """Restore the values from before a change unless another writer changed them since; the ledger keeps `why`."""
+        """Restore the values from before a change, last one first, unless another writer changed them; record `why`."""
         status = self.events.record(status, ChangeEvent.ROLLBACK_ACCEPTED)
         self.parts.reached("rollback-accepted")
         note, back = status.change.rollback_note, []
         try:
             # All are looked at before the first is sent: one that somebody changed since refuses the whole. What an
             # earlier rollback has put back before it was refused is left.
-            present = [(w, self._live(w)) for w in self._of_living_pods(status.change.writes)]
+            present = [(w, self._live(w)) for w in reversed(self._of_living_pods(status.change.writes))]
             for write, operations in [(w, inverse(w, live, note)) for w, live in present if not is_undone(live, w)]:
                 self._send(operations, write)
                 back.append(replace(write, before=write.after, after=write.before))
@@ -390,10 +390,9 @@ class Actions:
             review = replace(review, live=live.workload, impossible=cannot, suggested=suggest_method(subject, cannot))
             if review.method in cannot:
                 raise UsageError(f"method {review.method.full_name}: {cannot[review.method]}")
-            planned_writes = writes(subject, review.method, review.id)
-            if not planned_writes:
+            if not (planned_writes := writes(subject, review.method, review.id)):
                 return replace(review, error="the workload already has all proposed values")
-            planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
+            planned_writes = hpa_writes(review.recommendations, live.autoscalers, planned_writes)
         except self.parts.raising:
             raise
         except ClusterForbidden as error:

@@ -139,10 +139,10 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
     """Return one shell line in which lower targets are set before the command `requests`, and higher ones after it.
 
-    This gives more pods than needed for a while, not fewer. Memory comes before CPU, even a higher target before a
-    lower one: a write of CPU through autoscaling/v1 changes the index by which memory's metric is found.
+    This gives more pods than needed for a while, not fewer. Beside each other, memory's comes before CPU's: a write of
+    CPU through autoscaling/v1 makes it the last metric, so that the expected index of memory's is 0 after it.
     """
     ordered_moves = sorted(target_moves, key=lambda move: move.resource is Resource.CPU)
-    falls = [move.after < move.before for move in ordered_moves]
-    first = ordered_moves[: max((k + 1 for k, fall in enumerate(falls) if fall), default=0)]
-    return " && ".join([*(m.command for m in first), requests, *(m.command for m in ordered_moves[len(first) :])])
+    first = [move for move in ordered_moves if move.after < move.before]
+    after = [replace(move, place=0) if first else move for move in ordered_moves if move not in first]
+    return " && ".join([*(m.command for m in first), requests, *(m.command for m in after)])

@@ -175,10 +175,10 @@ def quiet(live: Json, kind: str) -> bool:
     return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"
 
 
-def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[str, Json]) -> list[Write]:
-    """Return the writes of the autoscaler targets that change with the requests."""
-    writes = []
-    for solved in autoscaler_targets.moves(list(recommendations)):
+def hpa_writes(of: Sequence[Recommendation], autoscalers: Mapping[str, Json], requests: Sequence[Write]) -> list[Write]:
+    """Return the writes of the autoscaler targets that fall, then those of the requests, then of targets that rise."""
+    first, after = list[Write](), list[Write]()
+    for solved in autoscaler_targets.moves(list(of)):
         live = autoscalers.get(solved.name)
         if live is None:
             raise UsageError(f"autoscaler {solved.namespace}/{solved.name} is gone", fix="Scan again: cotenant scan.")
@@ -187,8 +187,9 @@ def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[s
         uid = str((live.get("metadata") or {}).get("uid", ""))
         address = Address("autoscaling/v2", autoscaler_targets.RESOURCE, move.name, move.namespace)
         operations = ({"op": "test", "path": "/metadata/uid", "value": uid}, *move.operations)
-        writes.append(Write(address, uid, operations, {pointer: move.before}, {pointer: move.after}))
-    return writes
+        write = Write(address, uid, operations, {pointer: move.before}, {pointer: move.after})
+        (first if move.after < move.before else after).append(write)
+    return [*first, *requests, *after]
 
 
 def fitted_to(operations: Sequence[Json], read: Callable[[], Json]) -> tuple[Json, ...]:

@@ -135,7 +135,7 @@ def test_the_lines_of_a_confirmation_are_the_leaves_that_its_writes_change(case:
     recommendation, method, meta = CASES[case]
     live, pods = deployment(**meta), [pod("web-a"), pod("web-b")]
     subject = MethodContext(live, (recommendation,), pods)
-    planned = [*hpa_writes([recommendation], {"web": SCALER}), *writes(subject, method, "c1")]
+    planned = hpa_writes([recommendation], {"web": SCALER}, writes(subject, method, "c1"))
     bodies = {"u-1": live, "u-hpa": SCALER, **{live_pod["metadata"]["uid"]: live_pod for live_pod in pods}}
     assert planned
     for write in planned:
@@ -146,10 +146,40 @@ def test_the_lines_of_a_confirmation_are_the_leaves_that_its_writes_change(case:
             copy.deepcopy(bodies[write.uid]), [dict(op) for op in write.operations])))  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("cpu", "memory", "order"),
+    [
+        ((50, 80), (80, 40), "memory web cpu"),
+        ((80, 40), (40, 80), "cpu web memory"),
+        ((50, 80), (40, 80), "web cpu memory"),
+        ((80, 40), (80, 40), "cpu memory web"),
+    ],
+)
+def test_a_lower_target_is_written_before_the_requests_and_a_higher_one_after_them(
+    cpu: tuple[int, int], memory: tuple[int, int], order: str
+) -> None:
+    values, metrics = [], []
+    for resource, (now, new) in ((CPU, cpu), (MEMORY, memory)):
+        # 1000 x the new target in units, times the target of now in percent: the trigger, before and after
+        solved = SOLVED | {"hpa_target_now_percent": now, "hpa_target_percent": new}
+        solved[f"hpa_trigger_{resource.unit}"] = 10 * now * new
+        values.append(value(resource, Field.REQUEST, 1000 * new, 1000 * now, **solved))
+        metrics.append({"resource": {"name": resource.value, "target": {"averageUtilization": now}}})
+    both, live = proposal(*values), deployment()
+    subject = MethodContext(live, (both,))
+    planned = hpa_writes(
+        [both], {"web": {**SCALER, "spec": {"metrics": metrics}}}, writes(subject, Method.TEMPLATE, "c")
+    )
+    names = [
+        next((op["value"] for op in w.operations if str(op["path"]).endswith("resource/name")), "web") for w in planned
+    ]
+    assert " ".join(names) == order
+
+
 def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them() -> None:
     subject = MethodContext(deployment(**MARKED), (WITH_HEAP,))
     (write,) = writes(subject, Method.TEMPLATE, "c1")
-    (scaler,) = hpa_writes([WITH_HPA], {"web": SCALER})
+    (scaler,) = hpa_writes([WITH_HPA], {"web": SCALER}, ())
     lines = write_lines([scaler, write], deployment(**MARKED))
     line_changes = [(line.pointer, line.now, line.new) for line in lines]
     assert line_changes[0] == ("cpu target/averageUtilization", "50", "80")
@@ -176,7 +206,7 @@ def test_an_autoscaler_without_the_target_is_named_and_not_somebody_who_changed_
     metric: dict[str, Any], why: str, fix: str
 ) -> None:
     with pytest.raises(UsageError, match=rf"autoscaler .*/web {why}") as refused:
-        hpa_writes([WITH_HPA], {"web": {**SCALER, "spec": {"metrics": [metric]}}})
+        hpa_writes([WITH_HPA], {"web": {**SCALER, "spec": {"metrics": [metric]}}}, ())
     assert fix in refused.value.fix
 
 

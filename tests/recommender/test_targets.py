@@ -94,10 +94,10 @@ def test_the_command_moves_the_target_after_requests_that_fall_and_before_reques
         ((50, 80), (40, 80), ["web", "memory", "cpu"]),
         ((80, 40), (80, 40), ["memory", "cpu", "web"]),
         ((50, 80), (80, 40), ["memory", "web", "cpu"]),
-        ((80, 40), (40, 80), ["memory", "cpu", "web"]),
+        ((80, 40), (40, 80), ["cpu", "web", "memory"]),
     ],
 )
-def test_memory_is_looked_for_before_a_write_of_the_cpu_target_moves_it(
+def test_no_target_is_higher_before_the_requests_are_lower_and_memory_is_looked_for_where_cpu_leaves_it(
     cpu: tuple[int, int], memory: tuple[int, int], expected: list[str]
 ) -> None:
     # The trigger stays: request x target / 100 before is the same after.
@@ -107,6 +107,9 @@ def test_memory_is_looked_for_before_a_write_of_the_cpu_target_moves_it(
     )
     parts = kubectl_command(both).split(" && ")
     assert ["web" if "deployment" in p else "memory" if ".v2." in p else "cpu" for p in parts] == expected
+    # autoscaling/v1 has the CPU target beside all other metrics, and the server puts it behind them
+    place = 0 if expected.index("cpu") < expected.index("memory") else 1
+    assert f"/spec/metrics/{place}/resource/name" in parts[expected.index("memory")]
 
 
 def test_a_memory_target_is_replaced_where_it_stands_or_not_at_all() -> None:
@@ -237,17 +240,24 @@ def created(plane: ControlPlane, namespace: str) -> WorkloadRef:
     return WorkloadRef(namespace, "Deployment", "web")
 
 
-def test_a_server_takes_the_commands_and_keeps_the_other_metrics(control_plane: ControlPlane, namespace: str) -> None:
+@pytest.mark.parametrize(
+    ("cpu", "expected"),
+    [
+        (solved(CPU, 1000, 625, (50, 80), 500), ("625m", {"cpu": 80, "memory": 80})),
+        (solved(CPU, 1000, 1250, (50, 40), 500), ("1250m", {"cpu": 40, "memory": 80})),
+    ],
+)
+def test_a_server_takes_the_commands_and_keeps_the_other_metrics(
+    control_plane: ControlPlane, namespace: str, cpu: Value, expected: tuple[str, dict[str, int]]
+) -> None:
     of = created(control_plane, namespace)
-    both = recommendation(
-        solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10), of=of
-    )
+    both = recommendation(cpu, solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10), of=of)
     environment = {**os.environ, "KUBECONFIG": str(control_plane.admin_kubeconfig),
                    "PATH": f"{find('kubectl').parent}:{os.environ['PATH']}"}  # fmt: skip
     subprocess.run(["sh", "-c", kubectl_command(both)], env=environment, check=True, timeout=120, capture_output=True)
     requests, metrics = on_server(control_plane, namespace)
-    assert requests == {"cpu": "625m", "memory": "1Gi"}
-    assert percents(metrics) == {"cpu": 80, "memory": 80}
+    assert requests == {"cpu": expected[0], "memory": "1Gi"}
+    assert percents(metrics) == expected[1]
     assert [m["pods"]["metric"]["name"] for m in metrics if m["type"] == "Pods"] == ["rps"]
 
 
