@@ -47,7 +47,8 @@ class NodeMetric:
     """One node's report; `update_seconds` is its Unix time, None if it was never filled.
 
     `prod_reclaimable` is what prod requests but does not need by forecast; a missing key counts as 0. `reporter` is the
-    field manager that wrote updateTime last, "" if unknown; `collect` is spec.metricCollectPolicy as written.
+    field manager that wrote updateTime last, "" if unknown; `spec_writers` are those whose values the spec has, and
+    `collect` is spec.metricCollectPolicy as written.
     """
 
     node: str
@@ -59,6 +60,7 @@ class NodeMetric:
     prod_reclaimable: Amounts = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     reporter: str = ""
+    spec_writers: tuple[str, ...] = ()
     owner_uids: tuple[str, ...] = ()
     collect: Mapping[str, Any] = field(default_factory=dict)
 
@@ -104,18 +106,12 @@ class NodeMetric:
         if not isinstance(name, str) or not name:
             raise ClusterInvalid("a NodeMetric without metadata.name")
         owners = tuple(sys.intern(str(o.get("uid", ""))) for o in _objects(metadata.get("ownerReferences")))
-        # The program that wrote status.updateTime, by metadata.managedFields; empty when they do not name one.
-        reporter = next(
-            (
-                str(entry.get("manager", ""))
-                for entry in _objects(metadata.get("managedFields"))
-                if "f:updateTime" in _object(_object(entry, "fieldsV1"), "f:status")
-            ),
-            "",
-        )
+        managed = _objects(metadata.get("managedFields"))
+        fields = [(sys.intern(str(entry.get("manager", ""))), _object(entry, "fieldsV1")) for entry in managed]
         return replace(
             _ReportReader(name).read(_object(body, "status")),
-            reporter=sys.intern(reporter),
+            reporter=next((who for who, parts in fields if "f:updateTime" in _object(parts, "f:status")), ""),
+            spec_writers=tuple(who for who, parts in fields if "f:spec" in parts),
             owner_uids=owners,
             collect=_object(_object(body, "spec"), "metricCollectPolicy"),
         )

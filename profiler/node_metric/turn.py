@@ -7,7 +7,8 @@ Koordinator's scheduler treats a metric as expired after three intervals.
 
 A status can be written only to an existing object: for a new node the first decision creates the object, the next one
 writes its status. A node without data gets an object too, because Koordinator's node agent reports only into one. The
-spec is written once, and again only if the collect policy or the node changed.
+spec is written once, and again only if the collect policy or the node changed. A spec with values of another program,
+such as Koordinator's manager, is corrected only on nodes that cotenant reports.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, NodeMetric, spec_of
+from cotenant.base.colocation.nodemetric import PLURAL, CollectPolicy, NodeMetric, from_spec, spec_of
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.protocol import NODE_AGENT, SLO_GROUP
 from cotenant.base.resource import Amounts
@@ -49,29 +50,32 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """Return the writes of these reports' statuses and outdated specs, and of all nodes' missing NodeMetrics.
+    """Return the writes of these reports' statuses, and of all nodes' missing NodeMetrics and outdated specs.
 
     `turn_of` decides on each status. A report is dropped if its node is gone or a running agent reports that node.
     """
-    specs, statuses = [_spec(node, view) for node in sorted(view.nodes.keys() - metrics.keys())], []
-    turns = dict.fromkeys(ReportDecision, 0)
+    statuses, turns = [], dict.fromkeys(ReportDecision, 0)
+    owned = {node for node, metric in metrics.items() if metric.spec_writers == (view.manager,)}
     for report in (r for r in reports if r.node in view.nodes):
-        current = metrics.get(report.node)
-        turn = turn_of(report, current, view)
+        turn = turn_of(report, metrics.get(report.node), view)
         turns[turn] += 1
-        if turn is ReportDecision.AGENT:
-            continue
-        if current is not None:  # fields that others add to the spec do not matter
-            wanted_fields, collected = spec_of(view.policy), current.collect
-            if view.nodes[report.node] not in current.owner_uids or any(
-                collected.get(k) != v for k, v in wanted_fields.items()
-            ):
-                specs.append(_spec(report.node, view))
-        if turn is ReportDecision.WRITE and current is not None:
+        if turn is not ReportDecision.AGENT:
+            owned.add(report.node)
+        if turn is ReportDecision.WRITE and report.node in metrics:
             address = Address(SLO_GROUP, PLURAL, report.node)
             body = address.manifest("NodeMetric", status=report.status)
             statuses.append(Apply(address, body, subresource="status", why="usage from Prometheus"))
+    specs = (
+        _spec(node, view)
+        for node, uid in sorted(view.nodes.items())
+        if (metric := metrics.get(node)) is None or (node in owned and _is_outdated(metric, uid, view.policy))
+    )
     return Steps(tuple(specs), tuple(statuses), turns)
+
+
+def _is_outdated(metric: NodeMetric, uid: str, policy: CollectPolicy) -> bool:
+    """Return whether the spec is not of this policy, or the owner not of this uid; fields that others add are right."""
+    return uid not in metric.owner_uids or any(metric.collect.get(k) != v for k, v in spec_of(policy).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +127,7 @@ def alive(metric: NodeMetric, now_seconds: float) -> bool:
 
     A report from the future, beyond usual clock differences, comes from a wrong clock and proves nothing.
     """
-    interval = metric.collect.get("reportIntervalSeconds")
-    reach = SILENT_INTERVALS * (
-        interval if isinstance(interval, int) and interval > 0 else CollectPolicy().report_seconds
-    )
+    reach = SILENT_INTERVALS * from_spec(metric.collect).report_seconds
     return metric.update_seconds is not None and -reach <= now_seconds - metric.update_seconds <= reach
 
 

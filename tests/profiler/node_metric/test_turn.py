@@ -41,7 +41,7 @@ def report(age: int = 10, cpu: int = 1000) -> Report:
 
 
 def stored_metric(
-    age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid-1", interval: int = 60
+    age: int | None, manager: str = OURS, cpu: int = 1000, uid: str = "uid-1", interval: int = 60, by: str = OURS
 ) -> NodeMetric:
     resources = {"resources": {"cpu": f"{cpu}m", "memory": "5000"}}
     status = {"updateTime": moment(NOW - (age or 0)), "nodeMetric": {"nodeUsage": resources, "systemUsage": resources}}
@@ -50,7 +50,7 @@ def stored_metric(
             "name": "n1",
             "ownerReferences": [{"uid": uid}],
             "managedFields": [
-                {"manager": "kubectl", "fieldsV1": {"f:spec": {}}},
+                {"manager": by, "fieldsV1": {"f:spec": {"f:metricCollectPolicy": {}}}},
                 {"manager": manager, "subresource": "status", "fieldsV1": {"f:status": {"f:updateTime": {}}}},
             ],
         },
@@ -80,6 +80,8 @@ def stored_metric(
             report(),
             ReportDecision.AGENT,
         ),  # it was asked to report every five minutes
+        (stored_metric(60, AGENT, interval=5), report(), ReportDecision.AGENT),  # it reports every 30 s at most
+        (stored_metric(61, AGENT, interval=5), report(), ReportDecision.WRITE),
         (stored_metric(-121, AGENT), report(), ReportDecision.WRITE),  # a clock that is wrong proves no life
         (stored_metric(10), report(10), ReportDecision.NO_NEWER),
         (stored_metric(5), report(10), ReportDecision.NO_NEWER),
@@ -134,7 +136,26 @@ def test_the_spec_follows_the_policy_and_the_node() -> None:
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in specs(stored_metric(10, uid="old"), VIEW)] == [
         "uid-1"
     ]
-    assert specs(stored_metric(10, AGENT, uid="old"), VIEW) == ()  # the agent's object is the agent's
+
+
+@pytest.mark.parametrize("known", [[], [report()]])
+@pytest.mark.parametrize("stored", [stored_metric(10, AGENT), stored_metric(10, NODE_AGENT), stored_metric(None, "")])
+def test_the_spec_of_a_node_that_an_agent_reports_or_nobody_knows_follows_too_if_it_is_ours(
+    stored: NodeMetric, known: list[Report]
+) -> None:
+    now = ReportContext({"n1": "uid-2"}, OURS, CollectPolicy(report_seconds=30), NOW)
+    (spec,) = steps(known, {"n1": stored}, now).specs
+    assert spec.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 30
+    assert spec.body["metadata"]["ownerReferences"][0]["uid"] == "uid-2"
+    assert steps(known, {"n1": stored}, VIEW).specs == (), "nothing changed"
+    assert steps(known, {"n1": stored}, ReportContext({}, OURS, now.policy, NOW)).specs == (), "the node is gone"
+
+
+def test_another_managers_spec_is_not_written_in_turns_while_an_agent_reports() -> None:
+    theirs = stored_metric(10, AGENT, uid="", interval=30, by="koord-manager")
+    assert specs(theirs, VIEW) == () and steps([], {"n1": theirs}, VIEW).specs == ()
+    silent = stored_metric(500, AGENT, uid="", interval=30, by="koord-manager")
+    assert len(specs(silent, VIEW)) == 1, "we report it, by our policy"
 
 
 def specs(metric: NodeMetric, view: ReportContext) -> tuple[Apply, ...]:
