@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
 
 from cotenant.base.controllers.contract import FIELD_MANAGER
@@ -145,10 +146,13 @@ class Sender:
         for intent in intents:
             address, subresource = write_target(intent)
             groups.setdefault((address.api_version, address.resource, subresource), []).append(intent)
-        for group in groups.values():
-            probed, rest = self._probe(group)
+        later = list(groups.values())
+        while later:
+            probed, rest = self._probe(later.pop(0))
             outcomes += probed
             error = probed[-1].error
+            if isinstance(error, ClusterUnreachable):
+                rest += chain.from_iterable(later)
             if isinstance(error, (ClusterUnreachable, *WITHOUT_RIGHT)):
                 self._unmade |= {write_target(intent): error for intent in rest}
             if isinstance(error, ENDING):
@@ -171,6 +175,7 @@ class Sender:
             error, namespace, rest = outcomes[-1].error, rest[0].address.namespace, rest[1:]
             others = [intent for intent in rest if intent.address.namespace != namespace]
             if isinstance(error, ClusterNamespaceGone):
+                self._unmade |= {write_target(i): error for i in rest if i.address.namespace == namespace}
                 rest = others
             elif isinstance(error, ClusterForbidden) and error.status is not None:  # not 401, which concerns all
                 missing += 1

@@ -259,7 +259,8 @@ def test_a_right_that_is_bound_in_some_namespaces_alone_is_used_there(cluster: S
 def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(cluster: Scene, watch: Watch) -> None:
     sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
     deleted = unique_name("gone")
-    intents = [config_map(deleted, "a"), config_map(deleted, "b"), config_map(cluster.namespace, "x", a="1")]
+    of = ((deleted, "a"), (deleted, "b"), (cluster.namespace, "x"))
+    intents = [replace(config_map(*place), asker=f"reservations/{place[1]}") for place in of]
     outcomes = sender.send(sender.due(intents))
     # "b" would be refused like "a", so it is not sent
     assert [(o.intent.address.name, type(o.error)) for o in outcomes] == [
@@ -268,6 +269,8 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(cluster: Scene, 
     ]
     assert condition_of_error(outcomes[0].error or Exception()) is ControllerCondition.DEGRADED
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
+    told = {who: type(why) for who, why in sender.unmade(intents).items()}
+    assert told == {"reservations/a": ClusterNamespaceGone, "reservations/b": ClusterNamespaceGone}
 
 
 def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(

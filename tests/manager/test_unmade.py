@@ -13,7 +13,7 @@ from cotenant.base.controllers.loop import AlwaysLeads, NoElection
 from cotenant.base.controllers.sender import Sender
 from cotenant.base.errors import ClusterInvalid, ClusterUnreachable
 from cotenant.base.kube import connect
-from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.settings.sections import KubeSettings
 from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.manager.test_sending import config_map
@@ -44,9 +44,10 @@ def test_an_invalid_object_and_a_silent_server_are_told_and_a_lost_lease_and_wha
             }
     with closing(connect(settings)) as client:
         away = Sender(client, AlwaysLeads(), time.monotonic)
-        away.send(intents)
-        # The first was tried, and all others would have been answered as little.
-        assert {who: type(why) for who, why in away.unmade(intents).items()} == {
-            f"reservations/r{number}": ClusterUnreachable for number in range(3)
+        other_kind = replace(intents[0], address=Address("v1", "secrets", "made", "default"), asker="reservations/r3")
+        away.send([*intents, other_kind])
+        # The first was tried, and all others, also of other kinds, would have been answered as little.
+        assert {who: type(why) for who, why in away.unmade([*intents, other_kind]).items()} == {
+            f"reservations/r{number}": ClusterUnreachable for number in range(4)
         }
         away.close()
