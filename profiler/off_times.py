@@ -3,7 +3,8 @@
 A span without a sample of any node may be such a time, or an outage of the source while pods kept running. The data
 after the span tell them apart: if the cluster was off, every CPU counter starts again from zero, and no running
 container started before shortly before the end of the span. A single counter that continued, or a container that
-started long before, means an outage; so does missing data.
+started long before, means an outage; so do unknown starts. Without a counter on both sides, as after a night in which
+nodes and pods got new names, the starts alone decide.
 """
 
 from __future__ import annotations
@@ -36,13 +37,11 @@ class Silence:
 class Signs:
     """Evidence on whether the cluster was off in a silence (a time span without node samples).
 
-    `went_on` is the number of CPU counters that continued, `began_anew` of those that are lower after the silence: the
-    counters of nodes with samples on both sides if there are any, else of containers. `first_start` is the Unix time of
-    the first start of any container that runs after the silence; None = unknown.
+    `went_on` is the number of CPU counters that continued: of nodes with samples on both sides, without such nodes of
+    containers. `first_start` is that of any container that runs after the silence, in Unix seconds; None = unknown.
     """
 
     went_on: int
-    began_anew: int
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
@@ -93,7 +92,7 @@ def note(off: Sequence[Silence]) -> tuple[str, ...]:
     hours = sum(s.end_seconds - s.start_seconds for s in off) / HOUR_SECONDS
     times = "once" if len(off) == 1 else f"{len(off)} times"
     return (
-        f"the cluster was switched off {times} in the window, for {hours:.0f} hours in all: every counter was reset "
+        f"the cluster was switched off {times} in the window, for {hours:.0f} hours in all: no counter went on "
         f"and every container had just started, so nothing counts as missing",
     )
 

@@ -54,11 +54,10 @@ def coming_results(since_seconds: float, now_seconds: float) -> list[ComingResul
 
 def coming_sentence(since_seconds: float, now_seconds: float) -> str:
     """Return text on when results come, such as `first recommendations from 2026-11-27 10:15 UTC`; "" if none do."""
-    dated = [
+    return ", ".join(
         f"{result.what} from {datetime.fromtimestamp(result.at_seconds, UTC):%Y-%m-%d %H:%M} UTC"
         for result in coming_results(since_seconds, now_seconds)
-    ]
-    return ", ".join(dated)
+    )
 
 
 STATUS_DOCUMENT: Final = "recorder"

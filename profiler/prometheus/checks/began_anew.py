@@ -56,5 +56,4 @@ def read(rows: Iterable[tuple[Mapping[str, str], float]]) -> Signs:
     values_by_mark = {labels.get(MARK, ""): value for labels, value in rows}
     counted = next((n for n in _BY if f"{n}-on" in values_by_mark or f"{n}-anew" in values_by_mark), "node")
     starts = [values_by_mark[metric] for metric in STARTED if metric in values_by_mark]
-    on, anew = (int(values_by_mark.get(f"{counted}-{mark}", 0)) for mark in ("on", "anew"))
-    return Signs(on, anew, min(starts, default=None))
+    return Signs(int(values_by_mark.get(f"{counted}-on", 0)), min(starts, default=None))
