@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,13 +52,9 @@ def guards(
         raise SettingsError(
             "no Prometheus is configured to read metrics of services from", fix="Set profiler.prometheus.url."
         )
-    kube, client = connect(settings.section(KubeSettings)), Client(source)
-    try:
+    with closing(connect(settings.section(KubeSettings))) as kube, closing(Client(source)) as client:
         now_seconds = kube.clock().now_seconds()
         result = find_guards(kube, client, source.labels, ref, now_seconds, settings.section(ActionSettings))
-    finally:
-        client.close()
-        kube.close()
     if call.output is not DocumentFormat.TABLE:
         print_document(result, call.output)
         return

@@ -6,7 +6,7 @@ import secrets
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,9 +166,6 @@ def open_actions_with_metrics(settings: SettingSections, what: str = "the watche
         from cotenant.changes.soak.usage_comparison import PrometheusComparison
         from cotenant.profiler.prometheus.client import Client
 
-        client = Client(prometheus)
-        try:
+        with closing(Client(prometheus)) as client:
             metrics = PrometheusComparison(client, prometheus.labels)
             yield actions.having(compare=metrics, trace=metrics.trace)
-        finally:
-            client.close()

@@ -29,7 +29,7 @@ from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWee
 from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.week import hours, narrow_to_cluster, objective_week
 from cotenant.changes.soak.verification import queries_of
-from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster
+from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster, usage_in
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import latest
 from cotenant.profiler.prometheus.promql import quote
@@ -58,10 +58,10 @@ def find_guards(
     live = cluster.get(address_of(workload).path)
     if live is None:
         raise NoData(f"{workload} is not in the cluster", fix="Name it as NAMESPACE/KIND/NAME.")
-    require_one_cluster(source, labels, workload.namespace, int(now_seconds) - HOUR_SECONDS, int(now_seconds))
+    end = int(now_seconds)
+    require_one_cluster(source, labels, end - HOUR_SECONDS, end, *usage_in(workload.namespace))
     queries, refused = queries_of(live, workload, settings.latency_query)
     objectives: list[FoundObjective] = []
-    end = int(now_seconds)
     more = ",".join(f"{key}={quote(value)}" for key, value in labels.items())
     surroundings = read_surroundings(cluster, live, workload)
     gaps = [] if surroundings.services is not None else [NO_SERVICES]

@@ -21,7 +21,7 @@ from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import decide_objective
 from cotenant.changes.objectives.query_variables import fill_variables, pod_names_pattern
 from cotenant.changes.objectives.week import narrow_to_cluster, objective_week
-from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster
+from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster, usage_in
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import decode_single_series
 from cotenant.profiler.prometheus.parts import (
@@ -90,7 +90,7 @@ class PrometheusComparison:
         all_objectives = [*(objective for objective in usual if objective.rule not in given_rules), *objectives]
         begun_at, now = int(begun_seconds), int(now_seconds)
         try:
-            require_one_cluster(self._client, self._labels, change.namespace, begun_at, now)
+            require_one_cluster(self._client, self._labels, begun_at, now, *usage_in(change.namespace))
         except SourceError as error:
             return [self._unanswered(objective, error) for objective in all_objectives]
         answers = (self._compare(o, change, begun_at, now, o.rule in given_rules) for o in all_objectives)
@@ -140,7 +140,7 @@ class PrometheusComparison:
         step = max(TRACE_STEP_SECONDS, span // POINTS)
         start = int(begun_seconds) - span // step * step
         try:
-            require_one_cluster(self._client, self._labels, change.namespace, start, int(now_seconds))
+            require_one_cluster(self._client, self._labels, start, int(now_seconds), *usage_in(change.namespace))
         except SourceError:
             return []
         traces = []

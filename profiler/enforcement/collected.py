@@ -9,7 +9,6 @@ the store's lock, so that an import by a person and the watching manager do not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -44,22 +43,18 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
     news = store.update_table(ENFORCEMENT, with_news)
     if gathered.lanes:
         store.update_table(ENFORCEMENT_LANES, lambda stored: joined_lanes(stored, gathered.lanes, bounds))
+    now = gathered.gathering
+    before = store.read_document(DOCUMENT, Gathering) or Gathering(0.0, f"{now.gathered_seconds:.3f}")
     if news is None and not gathered.lanes:
-        revision = ""
+        revision = before.revision
     else:
         # Text that differs whenever the tables do, also where two writers gathered in the same instant. news:
         # ENFORCEMENT as it is now, None = it did not change.
         rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
-        revision = f"{gathered.gathering.gathered_seconds:.3f}{rows}"
-    # The document of `gathered.gathering` after that of `before`: sources of both, the newest first; an empty
-    # revision is kept. A count of agents that `gathered.gathering` does not have (a source without a cluster) stays
-    # the one of `before`.
-    before = store.read_document(DOCUMENT, Gathering)
-    now = gathered.gathering
-    old_sources: Sequence[str] = before.sources if before else ()
-    sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
-    revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
-    if now.agents is None and before is not None:
+        revision = f"{now.gathered_seconds:.3f}{rows}"
+    # Sources of both documents, the newest first. A source without a cluster does not count agents: the count stays.
+    sources = tuple(dict.fromkeys((*now.sources, *before.sources)))[:SOURCES_KEPT]
+    if now.agents is None:
         now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)
     gathering = replace(now, revision=revision, sources=sources)
     store.write_document(DOCUMENT, gathering)

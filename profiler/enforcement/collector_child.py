@@ -42,20 +42,22 @@ class CollectorJob(msgspec.Struct):
 def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, bounds: Retention) -> EnforcementHistory:
     """Return the history with the CPU usage of its nodes over LANE_HOURS, from Prometheus if one is configured.
 
-    Only the first `bounds.nodes` nodes by name are queried. If Prometheus fails, a note with the reason is added.
+    Only the `bounds.nodes` nodes that acted last are queried; a note says so, and another why Prometheus failed.
     """
-    nodes = sorted({act.node for act in history.acts if act.node})[: bounds.nodes]
+    acts = sorted(history.acts, key=lambda act: (-act.time_seconds, act.node))
+    nodes = list(dict.fromkeys(act.node for act in acts if act.node))
     if not nodes or not prometheus.url:
         return history
     from cotenant.profiler.enforcement.reading import lanes
 
-    now = bounds.now_seconds
+    now, notes = bounds.now_seconds, history.gathering.notes
+    if len(nodes) > bounds.nodes:
+        notes += (f"CPU usage over time is of the {bounds.nodes} of {len(nodes)} nodes that acted last",)
     try:
-        node_lanes = lanes(prometheus, nodes, now - 3600 * LANE_HOURS, now)
+        history = replace(history, lanes=tuple(lanes(prometheus, nodes[: bounds.nodes], now - 3600 * LANE_HOURS, now)))
     except SourceError as error:
-        note = f"CPU usage over time is not available: {error.message}"
-        return replace(history, gathering=replace(history.gathering, notes=(*history.gathering.notes, note)))
-    return replace(history, lanes=tuple(node_lanes))
+        notes += (f"CPU usage over time is not available: {error.message}",)
+    return replace(history, gathering=replace(history.gathering, notes=notes))
 
 
 def run(job: CollectorJob) -> Gathering:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,12 +111,9 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
 
     settings = settings_of(ctx, store, None, None)
     opened = _store(settings, cluster)
-    client = connect(settings.section(KubeSettings))
-    try:
+    with closing(connect(settings.section(KubeSettings))) as client:
         bounds = _bounds(settings, client.clock())  # Events have the cluster's times
         history = ask(client, bounds.now_seconds)
-    finally:
-        client.close()
     prometheus = settings.section(ProfilerSettings).prometheus
     gathering = keep(opened, with_lanes(history, prometheus, bounds), bounds)
     if gathering.trouble:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from cotenant.base.errors import SourceProtocol
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.enforcer.model.enforcement import NUMBERS, NodeLanes
+from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.promql import (
     in_values,
@@ -43,10 +45,10 @@ class _LaneSeries(msgspec.Struct):
 
 def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, until: float) -> list[NodeLanes]:
     """Return CPU usage and limits of these nodes over time, by kind of pods (lane); raise SourceError on failure."""
-    client = Client(settings)
-    try:
-        all_series: list[_LaneSeries] = []
-        start, end = (int(at) // STEP_SECONDS * STEP_SECONDS for at in (since, until))
+    all_series: list[_LaneSeries] = []
+    start, end = (int(at) // STEP_SECONDS * STEP_SECONDS for at in (since, until))
+    with closing(Client(settings)) as client:
+        require_one_cluster(client, settings.labels, start, end, metric_name_matcher(METRIC))
         for first in range(0, len(nodes), BATCH):
             text = query(nodes[first : first + BATCH], settings.labels)
             answer = client.range(text, start, end, STEP_SECONDS)
@@ -54,8 +56,6 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
                 all_series += msgspec.json.decode(answer, type=list[_LaneSeries])
             except UNDECODABLE as error:
                 raise SourceProtocol(f"the answer to a query of {METRIC} is not a matrix: {error}") from error
-    finally:
-        client.close()
     return lanes_by_node(all_series, set(nodes), start, end)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from cotenant.base.errors import SourceError
+from cotenant.base.errors import SourceError, SourceUnfit
 from cotenant.base.logs.metrics import Metrics
 from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
 from cotenant.enforcer.model.enforcement_tables import Retention
@@ -75,6 +76,16 @@ def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:
     assert with_lanes(EnforcementHistory(), settings.profiler.prometheus, Retention(END)).lanes == ()
 
 
+def test_of_too_many_nodes_those_that_acted_last_are_asked_for_and_it_is_said(server: Server) -> None:
+    acts = [AgentAction(END - ago, node, Lane.SUPPRESS, "Suppressed") for node, ago in (("n1", 900), ("n2", 100))]
+    history = EnforcementHistory((*acts, AgentAction(END - 1000, "n2", Lane.SUPPRESS, "Suppressed")))
+    one = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=1))
+    assert [lane.node for lane in one.lanes] == ["n2"]
+    assert one.gathering.notes == ("CPU usage over time is of the 1 of 2 nodes that acted last",)
+    both = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=2))
+    assert [lane.node for lane in both.lanes] == ["n1", "n2"] and both.gathering.notes == ()
+
+
 def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
     dead = PrometheusSettings(url="http://127.0.0.1:9", retries=0, connect_timeout_seconds=1.0)
     with pytest.raises(SourceError):
@@ -95,3 +106,18 @@ def test_agents_of_another_cluster_on_the_same_server_are_not_ours(server: Serve
     other = PrometheusSettings(url=server.url, labels={"cluster": "other"})
     assert lanes(other, ["n1", "n2"], END - 1800, END - 60) == []
     assert query(["n1"], {"cluster": "prod"}).count('cluster="prod"') == 4  # two metrics, each by two labels
+
+
+def test_nodes_of_the_same_name_in_two_clusters_are_not_one(tmp_path: Path) -> None:
+    lines: dict[str, list[str]] = {}
+    for minute in range(MINUTES):
+        for cluster in ("prod", "test"):
+            for name, line in scraped(minute, "n1", f'cluster="{cluster}"'):
+                lines.setdefault(name, [f"# TYPE {name} gauge"]).append(line)
+    (tmp_path / "text").write_text("\n".join([*(line for texts in lines.values() for line in texts), "# EOF", ""]))
+    blocks_from(tmp_path / "text", tmp_path / "data")
+    with Server(tmp_path / "data") as running:
+        with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: prod, test"):
+            lanes(PrometheusSettings(url=running.url), ["n1"], END - 1800, END - 60)
+        (lane,) = lanes(PrometheusSettings(url=running.url, labels={"cluster": "prod"}), ["n1"], END - 1800, END - 60)
+        assert lane.node == "n1"

@@ -1,4 +1,4 @@
-"""EDGE: checks that the series of a namespace are of one cluster, before a query adds up what has the same names."""
+"""EDGE: checks that some series are of one cluster, before a query combines what has the same names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.parts import CONTAINERS, CPU
 from cotenant.profiler.prometheus.plan import MARK
 from cotenant.profiler.prometheus.promql import (
+    Matcher,
     equal,
     metric_name_matcher,
     of_labels,
@@ -18,14 +19,18 @@ from cotenant.profiler.prometheus.promql import (
 )
 
 
-def require_one_cluster(client: Client, labels: Mapping[str, str], namespace: str, start: int, end: int) -> None:
-    """Raise SourceUnfit if the namespace's series with these labels are of several clusters at start or end (Unix s).
+def usage_in(namespace: str) -> tuple[Matcher, ...]:
+    """Return the matchers of the CPU usage of a namespace's containers."""
+    return metric_name_matcher(CPU), *CONTAINERS, equal("namespace", namespace)
+
+
+def require_one_cluster(client: Client, labels: Mapping[str, str], start: int, end: int, *series: Matcher) -> None:
+    """Raise SourceUnfit if the series with these labels are of several clusters at start or end (Unix seconds).
 
     Raise another SourceError if the server does not say.
     """
     own = of_labels(labels)
-    containers = selector((metric_name_matcher(CPU), *CONTAINERS, equal("namespace", namespace), *own))
-    expressions = clusters.questions(containers, own, frozenset({clusters.BIRTH}))
+    expressions = clusters.questions(selector((*series, *own)), own, frozenset({clusters.BIRTH}))
     text = union(with_constant_label(expression, MARK, name) for name, expression in expressions.items())
     answer = decode.decode_series(client.range(text, start, end, max(1, end - start)))
     survey.refuse_unfit(answer, client.describe())

@@ -6,6 +6,7 @@ One reading with the program's own rights serves all users for some seconds; peo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base.errors import NoData
@@ -69,23 +70,23 @@ class ClusterQueueService:
             quota_for(self._reading.answer(), who, quota)
         if self._metrics is None:
             raise NoData("no Prometheus is configured", fix="Set profiler.prometheus.url; it must scrape the manager.")
+        from cotenant.profiler.prometheus.checks.one_cluster import require_one_cluster
         from cotenant.profiler.prometheus.decode import decode_single_series
-        from cotenant.profiler.prometheus.promql import quote
+        from cotenant.profiler.prometheus.promql import equal, metric_name_matcher, quote
 
         end = int(self._clock.now_seconds()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
         start = end - HISTORY_SECONDS
-        labels = self._settings.section(ProfilerSettings).prometheus.labels | {"quota": quota}
-        client = self._metrics()
-        try:
-            series = {}
+        own_labels = self._settings.section(ProfilerSettings).prometheus.labels
+        labels, series = own_labels | {"quota": quota}, {}
+        with closing(self._metrics()) as client:
+            of_quota = metric_name_matcher(*METRICS.values()), equal("quota", quota)
+            require_one_cluster(client, own_labels, start, end, *of_quota)
             for name, metric in METRICS.items():
                 all_labels = labels if name == "waiting" else labels | {"resource": resource}
                 matchers = ",".join(f"{label}={quote(value)}" for label, value in all_labels.items())
                 scale = 1 if name == "waiting" or resource != "cpu" else MILLICORES_PER_CORE  # the metric is in cores
                 samples = client.range(f"{scale} * max({metric}{{{matchers}}})", start, end, HISTORY_STEP_SECONDS)
                 series[name] = decode_single_series(samples, start, end, HISTORY_STEP_SECONDS)
-        finally:
-            client.close()
         if all(value is None for values in series.values() for value in values):
             raise NoData(
                 f"Prometheus has no sample of quota {quota} and {resource}",

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.base.errors import NoData
+from cotenant.base.errors import NoData, SourceUnfit
 from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person
 from cotenant.base.process.clock import FixedClock
@@ -65,3 +65,9 @@ def test_the_last_day_is_in_the_resources_unit_of_the_one_cluster_and_quota(tmp_
         assert service.history(ADA, "research", "memory").series["used"][-1] == 3 * GIB
         with pytest.raises(NoData, match="no sample of quota lab"):
             service.history(ADA, "lab", "cpu")
+        everything = msgspec.structs.replace(prometheus, labels={})
+        settings = msgspec.structs.replace(settings, profiler=msgspec.structs.replace(profiler, prometheus=everything))
+        with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: a, b"):
+            ClusterQueueService(nobody, settings, FixedClock(NOW), lambda: Client(everything)).history(
+                ADA, "research", "cpu"
+            )
