@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -221,13 +222,10 @@ def _report(
     else:
         scan = stored_scan.read_scan(opened)
     progress.stage("Read the cluster", 0)
-    client = connect(settings.section(KubeSettings))
-    try:
+    with closing(connect(settings.section(KubeSettings))) as client:
         state, now = read_cluster(client, scan.proposals), client.clock().now_seconds()
         require_other_nodes(state.nodes, options)
         autoscalers = read_autoscalers(client, (pod.address for pod in state.pods))
-    finally:
-        client.close()
     prices = node_prices(state.nodes, settings.section(RecommenderSettings).prices, listed)
     pace = StepPace(
         soak_seconds=settings.section(ActionSettings).soak_minutes * 60,

@@ -13,6 +13,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -224,13 +225,10 @@ def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seco
             f"--prices {OPENCOST}: no Prometheus is configured",
             fix=f"Set profiler.prometheus.url to a Prometheus that scrapes OpenCost, or name a file ./{OPENCOST}.",
         )
-    client = Client(prometheus)
-    try:
+    with closing(Client(prometheus)) as client:
         now = int(client.clock_seconds() or now_seconds)
         query = selector((equal("__name__", OPENCOST_METRIC), *of_labels(prometheus.labels)))
         series = latest(client.range(query, now, now, STEP_SECONDS))
-    finally:
-        client.close()
     if not series:
         raise NoData(
             f"{client.url} has no recent sample of {OPENCOST_METRIC}",

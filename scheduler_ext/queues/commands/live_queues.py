@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -106,14 +107,11 @@ def open_queues(
     from cotenant.scheduler_ext.extender.watch.cluster_reader import pod_of
 
     settings = session.load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
-    client = connect(settings.section(KubeSettings))
-    try:
+    with closing(connect(settings.section(KubeSettings))) as client:
         body = pod_of(client, *pod) if pod else {}
         now_seconds = client.clock().now_seconds()
         view, report = read_report(client, settings, now_seconds)
         unserved = unserved_gates(client, now_seconds) if pod else frozenset()
-    finally:
-        client.close()
     return LiveQueues(view, report, body, unserved)
 
 
