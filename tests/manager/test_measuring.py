@@ -98,6 +98,7 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
     body["status"]["updateTime"] = datetime.fromtimestamp(END + 100, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     api.replace(f"{PATH}/status", body, fieldManager="koordlet")
     wait_for("the agent reports", lambda: mirrors["nodemetrics"].snapshot()["", NODE].reporter == "koordlet")
+    assert mirrors["nodemetrics"].snapshot()["", NODE].spec_writers == (FIELD_MANAGER,), "so that it follows the policy"
     before = source.queries
     assert send(feature.decide({}, END + 120)) == []
     others = [n for _, n in mirrors["nodes"].snapshot() if n != NODE]
