@@ -59,22 +59,21 @@ def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
     tree = QuotaTree(quotas)
     ancestors: dict[str, tuple[str, ...]] = {}
-    level = [(quota, (), "") for quota in tree.children(ROOT_QUOTA)]  # with its ancestors, and an invalid one of them
+    level: list[tuple[QuotaNode, tuple[str, ...], str]] = [(quota, (), "") for quota in tree.children(ROOT_QUOTA)]
     while level:
         following: list[tuple[QuotaNode, tuple[str, ...], str]] = []
-        for quota, above, bad in level:
+        for quota, above, bad in level:  # with its ancestors, and an invalid one of them
             if quota.name in SYSTEM_QUOTAS:
                 continue
             if bad:
                 problems.setdefault(quota.name, f"ancestor quota {bad} is invalid: {problems[bad]}")
             elif len(above) >= MOST_LEVELS:
                 problems.setdefault(quota.name, _TOO_DEEP)
-            if quota.name not in problems:
+            invalid = bad or (quota.name if quota.name in problems else "")
+            if not invalid:
                 ancestors[quota.name] = above
-                below = (quota.name, *above), ""
-            else:
-                below = (), bad or quota.name
-            following += [(child, *below) for child in tree.children(quota.name)]
+            below = () if invalid else (quota.name, *above)
+            following += [(child, below, invalid) for child in tree.children(quota.name)]
         level = following
     for name, quota in tree.quotas.items():
         if name not in ancestors and name not in SYSTEM_QUOTAS:

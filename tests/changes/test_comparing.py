@@ -158,8 +158,8 @@ def test_the_drawn_usage_counts_a_pair_of_prometheus_once_and_adds_cores(tmp_pat
         client = Client(PrometheusSettings(url=server.url))
         (drawn,) = PrometheusComparison(client, {}).trace(change(), BEGUN, BEGUN + SPAN)
         client.close()
-    at = dict(zip(drawn.times, zip(drawn.usage, drawn.request, strict=True), strict=True))
-    assert at[BEGUN + 900] == (pytest.approx(500, rel=0.01), 1000)
+    usage, request = dict(zip(drawn.times, zip(drawn.usage, drawn.request, strict=True), strict=True))[BEGUN + 900]
+    assert usage == pytest.approx(500, rel=0.01) and request == 1000
 
 
 def test_a_source_that_is_away_is_said_to_be_and_not_to_be_missing() -> None:

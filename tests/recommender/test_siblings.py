@@ -180,7 +180,7 @@ def test_a_limit_makes_way_for_a_raised_request_and_is_neither_lowered_nor_remov
 
 def test_a_limit_stays_where_a_full_quota_keeps_the_request_that_a_sibling_would_raise() -> None:
     sizes = {"requests": {MEMORY: 256 * MIB}, "limits": {MEMORY: 400 * MIB}}
-    scenario = replace(young(old(MEMORY, 500 * MIB), days=2, **sizes), quotas=[Quota("shop", "q", MEMORY, False, 0, 0)])  # type: ignore[arg-type]
+    scenario = replace(young(old(MEMORY, 500 * MIB), days=2, **sizes), quotas=[Quota("shop", "q", MEMORY, False, 0, 0)])
     recommendation = recommended(scenario)
     # 300 x 1.15 = 345 MiB are below the present limit, and the quota has nothing for a larger request.
     assert [amount(recommendation, MEMORY, which) // MIB for which in (REQUEST, LIMIT)] == [256, 400]

@@ -110,7 +110,7 @@ def test_kernel_settings_that_a_newer_agent_noted_are_left_to_it(tmp_path: Path)
     value.write_text("80000\n")
     note.write_text(json.dumps({"version": NEWER, "settings": {"vm/min_free_kbytes": {"from": "67584"}}}))
     before = content(tmp_path)
-    keeper = SysctlKeeper(tmp_path, tmp_path)
+    keeper = SysctlKeeper(tmp_path, "boot-1", tmp_path)
     wants = [SurfaceWant(Surface.SYSCTL, "vm/min_free_kbytes", "90000", "system", "because")]
     for lines in (keeper.apply(wants), keeper.restore()):
         [line] = lines
@@ -122,7 +122,7 @@ def test_resctrl_groups_that_a_newer_agent_noted_are_left_to_it(tmp_path: Path) 
     (tmp_path / "resctrl/LS").mkdir(parents=True)
     note = tmp_path / "resctrl-groups.json"
     note.write_text(json.dumps({"version": NEWER, "groups": {"LS": {}}}))
-    keeper = ResctrlKeeper(tmp_path, no_tasks, tmp_path / "resctrl")
+    keeper = ResctrlKeeper(tmp_path, "boot-1", no_tasks, tmp_path / "resctrl")
     wants = [SurfaceWant(Surface.RESCTRL, "BE", text_of(ResctrlGroup((), ())), "resctrl", "because")]
     for lines in (keeper.apply(wants), keeper.restore()):
         assert [str(note) in line and f"version {NEWER}" in line for line in lines] == [True]
@@ -134,8 +134,8 @@ def test_resctrl_groups_that_a_newer_agent_noted_are_left_to_it(tmp_path: Path) 
 def test_a_damaged_note_is_set_aside_before_a_new_one_takes_its_place(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("{")
     keepers: dict[str, Callable[[], SysctlKeeper | ResctrlKeeper]] = {
-        "sysctl-originals.json": lambda: SysctlKeeper(tmp_path, tmp_path),
-        "resctrl-groups.json": lambda: ResctrlKeeper(tmp_path, no_tasks, tmp_path),
+        "sysctl-originals.json": lambda: SysctlKeeper(tmp_path, "boot-1", tmp_path),
+        "resctrl-groups.json": lambda: ResctrlKeeper(tmp_path, "boot-1", no_tasks, tmp_path),
     }
     [line] = keepers[name]().apply([])
     assert "set aside" in line
