@@ -85,9 +85,9 @@ QUEUES: dict[str, tuple[int, Callable[[int], QueueView]]] = {
         100,
         partial(queues, pods=lambda n: (pod(number, f"shop/g{number}") for number in range(n)), gangs=of_one_group),
     ),
-    "quotas below each other": (2_500, partial(nested, valid=True)),
-    "quotas below each other and an invalid one": (2_500, partial(nested, valid=False)),
-    "quotas in a circle": (2_500, circle),
+    "quotas below each other": (800, partial(nested, valid=True)),
+    "quotas below each other and an invalid one": (800, partial(nested, valid=False)),
+    "quotas in a circle": (800, circle),
     "resources that no node has": (
         1_000,
         partial(

@@ -269,8 +269,8 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(cluster: Scene, 
     ]
     assert condition_of_error(outcomes[0].error or Exception()) is ControllerCondition.DEGRADED
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
-    told = {who: type(why) for who, why in sender.unmade(intents).items()}
-    assert told == {"reservations/a": ClusterNamespaceGone, "reservations/b": ClusterNamespaceGone}
+    errors = {who: type(why) for who, why in sender.unmade(intents).items()}
+    assert errors == {"reservations/a": ClusterNamespaceGone, "reservations/b": ClusterNamespaceGone}
 
 
 def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(

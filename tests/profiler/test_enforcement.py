@@ -79,9 +79,9 @@ def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:
 def test_of_too_many_nodes_those_that_acted_last_are_asked_for_and_it_is_said(server: Server) -> None:
     acts = [AgentAction(END - ago, node, Lane.SUPPRESS, "Suppressed") for node, ago in (("n1", 900), ("n2", 100))]
     history = EnforcementHistory((*acts, AgentAction(END - 1000, "n2", Lane.SUPPRESS, "Suppressed")))
-    one = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=1))
-    assert [lane.node for lane in one.lanes] == ["n2"]
-    assert one.gathering.notes == ("CPU usage over time is of the 1 of 2 nodes that acted last",)
+    of_last = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=1))
+    assert [lane.node for lane in of_last.lanes] == ["n2"]
+    assert of_last.gathering.notes == ("CPU usage over time is of the 1 of 2 nodes that acted last",)
     both = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=2))
     assert [lane.node for lane in both.lanes] == ["n1", "n2"] and both.gathering.notes == ()
 

@@ -63,9 +63,9 @@ def test_a_pod_counts_with_the_largest_of_what_it_may_hold(
 def test_a_resource_that_a_pending_resize_adds_is_present_only_as_far_as_it_counts(
     state: ResizeState, counted: dict[str, int], in_force: dict[str, int]
 ) -> None:
-    asked, has = {"cpu": 500, "memory": 9}, {"cpu": 500}
+    in_spec, has = {"cpu": 500, "memory": 9}, {"cpu": 500}
     main = ContainerResources(
-        "main", requests=asked, limits=asked, actual_requests=has, actual_limits=has, allocated=has
+        "main", requests=in_spec, limits=in_spec, actual_requests=has, actual_limits=has, allocated=has
     )
     # an init container cannot be resized: its spec counts
     init = ContainerResources("init", kind=ContainerKind.INIT, requests={"cpu": 7}, actual_requests={})

@@ -138,17 +138,17 @@ def test_the_spec_follows_the_policy_and_the_node() -> None:
     ]
 
 
-@pytest.mark.parametrize("known", [[], [report()]])
+@pytest.mark.parametrize("reports", [[], [report()]])
 @pytest.mark.parametrize("stored", [stored_metric(10, AGENT), stored_metric(10, NODE_AGENT), stored_metric(None, "")])
 def test_the_spec_of_a_node_that_an_agent_reports_or_nobody_knows_follows_too_if_it_is_ours(
-    stored: NodeMetric, known: list[Report]
+    stored: NodeMetric, reports: list[Report]
 ) -> None:
     now = ReportContext({"n1": "uid-2"}, OURS, CollectPolicy(report_seconds=30), NOW)
-    (spec,) = steps(known, {"n1": stored}, now).specs
+    (spec,) = steps(reports, {"n1": stored}, now).specs
     assert spec.body["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 30
     assert spec.body["metadata"]["ownerReferences"][0]["uid"] == "uid-2"
-    assert steps(known, {"n1": stored}, VIEW).specs == (), "nothing changed"
-    assert steps(known, {"n1": stored}, ReportContext({}, OURS, now.policy, NOW)).specs == (), "the node is gone"
+    assert steps(reports, {"n1": stored}, VIEW).specs == (), "nothing changed"
+    assert steps(reports, {"n1": stored}, ReportContext({}, OURS, now.policy, NOW)).specs == (), "the node is gone"
 
 
 def test_another_managers_spec_is_not_written_in_turns_while_an_agent_reports() -> None:
