@@ -41,7 +41,11 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
     )
     cores = f"{overview.cpu.batch_now / 1000:.1f} cores"
     rows = api(page, f"{address}/api/v1/recommendations?limit=5000")["rows"]
-    short = sum((r["memory_observed_max"] or 0) > (r["memory_request_now"] or math.inf) for r in rows)
+    short = sum(
+        (r["memory_observed_max"] or 0)
+        > (r["memory_request_now"] or r["memory_limit_now"] or (0 if r["memory_action"] == "set" else math.inf))
+        for r in rows
+    )
     at_risk = api(page, f"{address}/api/v1/recommendations?todo=raise")["total"]
     ahead = (
         r"[\d.,]+ to [\d.,]+ cores over the next 24 hours at the median of the forecasts, "
