@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from cotenant.base.errors import ClusterError
 from cotenant.base.http.tls import accept_older_authorities
+from cotenant.base.settings.catalogue import mask_secrets
 from cotenant.base.settings.sections import KubeSettings
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class ApiConnection:
         host, port = self._base.hostname, self._base.port or usual
         proxy = urlsplit(access.proxy) if access.proxy else None
         if proxy and (proxy.scheme != "http" or not proxy.hostname):
-            shown = proxy._replace(netloc=proxy.netloc.rpartition("@")[2]).geturl()  # without a password
+            shown = mask_secrets("proxy", access.proxy)
             raise ClusterError(f"proxy {shown!r} is not supported", fix="Use an http:// proxy-url.")
         near = (proxy.hostname or "", proxy.port or http.client.HTTP_PORT) if proxy else (host, port)
         timeout = settings.timeout_seconds

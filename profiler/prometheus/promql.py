@@ -146,3 +146,8 @@ def with_constant_label(expression: str, label: str, value: str) -> str:
 def union(expressions: Iterable[str]) -> str:
     """Return the union of all series of the expressions; the series of different expressions must differ in a label."""
     return " or ".join(expressions)
+
+
+def marked_union(label: str, expressions: Mapping[str, str]) -> str:
+    """Return the union of the expressions, whose series have the expression's name as `label`."""
+    return union(with_constant_label(text, label, name) for name, text in expressions.items())

@@ -42,6 +42,7 @@ from cotenant.profiler.prometheus.plan import MARK, MAX_STEPS, Population
 from cotenant.profiler.prometheus.promql import (
     Matcher,
     equal,
+    marked_union,
     metric_name_matcher,
     of_labels,
     selector,
@@ -219,7 +220,7 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
         expressions["devices"] = f"count({selector((metric_name_matcher(GPU_MEMORY_USED), *own))})"
     if CPU_RULE in names:
         expressions["recorded"] = f"count({selector((metric_name_matcher(CPU_RULE), *CONTAINERS, *own))})"
-    return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
+    return marked_union(MARK, expressions)
 
 
 def refuse_unfit(answer: Answer, describe: str) -> None:

@@ -310,7 +310,7 @@ def test_a_proxy_without_a_port_is_asked_on_that_of_its_scheme(kubeconfig: Any) 
 
 def test_an_unusable_proxy_is_named_without_its_password(kubeconfig: Any) -> None:
     path = kubeconfig("https://api.example", **{"proxy-url": "socks5://ann:secret@10.0.0.1:1080"})
-    with pytest.raises(ClusterError, match=r"proxy .socks5://10\.0\.0\.1:1080. is not supported"):
+    with pytest.raises(ClusterError, match=r"proxy .socks5://\*+@10\.0\.0\.1:1080. is not supported"):
         connect(KubeSettings(kubeconfig=path))
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from cotenant.profiler.off_times import Signs, Silence
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, ROOT, Rates
 from cotenant.profiler.prometheus.plan import MARK
-from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector, union, with_constant_label
+from cotenant.profiler.prometheus.promql import marked_union, metric_name_matcher, of_labels, selector
 from cotenant.profiler.prometheus.survey import LOOKBACK_SECONDS
 
 STARTED: Final = ("container_start_time_seconds", "kube_pod_container_state_started")
@@ -48,7 +48,7 @@ def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
     for metric in STARTED:
         series = selector((metric_name_matcher(metric), *CONTAINERS, *own))
         expressions[metric] = f"min(min_over_time({series}[{after}s]))"
-    return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
+    return marked_union(MARK, expressions)
 
 
 def read(rows: Iterable[tuple[Mapping[str, str], float]]) -> Signs:

@@ -8,15 +8,7 @@ from cotenant.profiler.prometheus import clusters, decode, survey
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.parts import CONTAINERS, CPU
 from cotenant.profiler.prometheus.plan import MARK
-from cotenant.profiler.prometheus.promql import (
-    Matcher,
-    equal,
-    metric_name_matcher,
-    of_labels,
-    selector,
-    union,
-    with_constant_label,
-)
+from cotenant.profiler.prometheus.promql import Matcher, equal, marked_union, metric_name_matcher, of_labels, selector
 
 
 def usage_in(namespace: str) -> tuple[Matcher, ...]:
@@ -31,6 +23,5 @@ def require_one_cluster(client: Client, labels: Mapping[str, str], start: int, e
     """
     own = of_labels(labels)
     expressions = clusters.questions(selector((*series, *own)), own, frozenset({clusters.BIRTH}))
-    text = union(with_constant_label(expression, MARK, name) for name, expression in expressions.items())
-    answer = decode.decode_series(client.range(text, start, end, max(1, end - start)))
-    survey.refuse_unfit(answer, client.describe())
+    answer = client.range(marked_union(MARK, expressions), start, end, max(1, end - start))
+    survey.refuse_unfit(decode.decode_series(answer), client.describe())

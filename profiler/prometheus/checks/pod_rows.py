@@ -39,15 +39,7 @@ from cotenant.profiler.prometheus.parts import (
     over_cores,
 )
 from cotenant.profiler.prometheus.plan import MARK, NamespaceShard
-from cotenant.profiler.prometheus.promql import (
-    Matcher,
-    equal,
-    metric_name_matcher,
-    of_labels,
-    selector,
-    union,
-    with_constant_label,
-)
+from cotenant.profiler.prometheus.promql import Matcher, equal, marked_union, metric_name_matcher, of_labels, selector
 from cotenant.profiler.prometheus.survey import ServerProfile
 
 LARGER: Final = 1.2
@@ -109,7 +101,7 @@ def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], 
         expressions[_UNRECLAIMABLE] = amounts
     if not server.swap and (swapped := _swap_query(server.names, of_labels(labels))):
         expressions[_SWAP] = swapped
-    return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
+    return marked_union(MARK, expressions)
 
 
 def _excess_query(
