@@ -54,11 +54,12 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
-    """Count the containers with a recommendation, those that are ready, and the most steps that a reduction takes."""
+    """Count the containers with a recommendation, the ready and the stopped ones, and a reduction's most steps."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)
-    return ProposedChanges(ready, len(changing), steps, len(changing) - ready)
+    stopped = sum(row["ready"] == Ready.BLOCKED.value for row in changing)
+    return ProposedChanges(ready, len(changing), steps, stopped)
 
 
 def _known_amounts(amounts: Mapping[str, int | None]) -> Amounts:

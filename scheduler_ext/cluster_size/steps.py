@@ -51,7 +51,7 @@ class StepPace:
 class ProposedChanges:
     """Numbers of containers with a recommended change, and of those whose change can be applied now (`ready`).
 
-    `stopped` is the number of the other ones, `most_steps` the number of steps of the longest reduction.
+    `stopped` is the number of those that a guardrail stops, `most_steps` the number of steps of the longest reduction.
     """
 
     ready: int = 0

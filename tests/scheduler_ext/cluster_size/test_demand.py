@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.demand import proposals_of, state_at
+from cotenant.scheduler_ext.cluster_size.demand import proposals_of, proposed_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizedCluster, SizedPod
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.tables import notes_of
@@ -29,6 +29,12 @@ def row(ready: str = "first-step", **cells: Any) -> dict[str, Any]:
 def sized(where: str, rows: list[dict[str, Any]], name: str = "p", **spec: Any) -> SizedPod:
     body = pod(name, where, spec or None, **HASHED, **LABELS)
     return sized_pod(msgspec.convert(body, SizedPodWire), ClusterObjects(), proposals_of(rows))
+
+
+def test_only_changes_that_a_guardrail_stops_are_said_to_be_stopped() -> None:
+    # A cool-down ends and a second person can confirm: both have what the stopped one has not, a next moment.
+    changes = proposed_of([row("whole"), row("waiting"), row("second-person"), row("blocked")])
+    assert (changes.ready, changes.containers, changes.stopped) == (1, 4, 1)
 
 
 def test_a_level_changes_the_container_that_it_names_and_counts_the_others() -> None:
