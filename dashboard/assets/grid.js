@@ -380,7 +380,11 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     if (!own.length) return;
     const sorted = sortNow(api).map((sort) => sort.replace(/^-/, "")).slice(0, 1), first = own.slice(0, 2);
     const wanted = [...new Set([...first, ...sorted, ...own])].filter((id) => api.getColumn(id) && api.getColumn(id).isVisible());
-    const width = (id) => (api.getColumn(id) ? api.getColumn(id).getActualWidth() : 0);
+    // a column that fills what the others leave needs its least width alone
+    const width = (id) => {
+      const column = api.getColumn(id);
+      return column ? (column.getFlex() ? column.getMinWidth() : column.getActualWidth()) : 0;
+    };
     let left = frame.clientWidth / 2 - width(BOXES);
     const pinned = [];
     for (const id of wanted) {
@@ -393,6 +397,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     if ([...now].sort().join() === [...kept].sort().join()) return;
     api.setColumnsPinned(now.filter((id) => !kept.includes(id)), null);
     api.setColumnsPinned(kept, "left");
+    const narrowed = kept.filter((id) => api.getColumn(id).getFlex());
+    if (narrowed.length) api.applyColumnState({ state: narrowed.map((colId) => ({ colId, width: width(colId) })) });
   }
 
   // How many rows are picked, said again where the page was drawn anew since: its element is another one then.
