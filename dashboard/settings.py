@@ -13,7 +13,7 @@ class DashboardSettings(Section, frozen=True):
     host: Annotated[
         str,
         setting(
-            "Address to listen on; loopback, unless a proxy or a login identifies people.",
+            "Address to listen on; any other than loopback needs access.mode: a proxy or a login.",
             when="other machines should reach it",
             min_length=1,
         ),
@@ -23,7 +23,7 @@ class DashboardSettings(Section, frozen=True):
         str,
         setting(
             "Path prefix behind a proxy, with a slash at both ends.",
-            when="a proxy serves it below a path",
+            when="a proxy serves the dashboard below a path",
             pattern=r"^/(.*/)?$",
         ),
     ] = "/"

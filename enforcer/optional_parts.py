@@ -158,7 +158,7 @@ class NriMetrics(Collector):
         registered, counters = self._read()
         meaning = "1 while the NRI plugin is registered with the runtime."
         yield GaugeMetricFamily("cotenant_enforcer_nri_registered", meaning, float(registered))
-        meaning = "NRI plugin answers: in all, with a change, too late, failed (the last two change nothing)."
+        meaning = "NRI plugin answers: all, adjusted (with a change), late and failed (both change nothing)."
         answers = CounterMetricFamily("cotenant_enforcer_nri_answers", meaning, labels=["kind"])
         for kind in ("answers", "adjusted", "late", "failed"):
             answers.add_metric([kind.replace("answers", "all")], float(getattr(counters, kind)))

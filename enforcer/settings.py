@@ -37,7 +37,7 @@ class BestEffortSettings(Section, frozen=True):
         Literal["reactive", "forecast-ahead"],
         setting(
             "reactive follows the present usage; forecast-ahead also leaves capacity for the rise in the node's "
-            "UsageForecast. It never gives best effort more than reactive.",
+            "UsageForecast, and never gives best effort more than reactive.",
             when="production usage rises faster than suppression reacts",
         ),
     ] = "reactive"
@@ -78,7 +78,7 @@ class BestEffortSettings(Section, frozen=True):
         Literal["off", "observe", "suppress", "evict"],
         setting(
             "What to do if a pod performs worse than its own baseline: nothing, report it, suppress best effort "
-            "further, or also evict the best-effort pod whose usage correlates if suppression does not help.",
+            "further, or also, if that does not help, evict the best-effort pod whose usage correlates with it.",
             when="interference is found too often, or should only be reported",
         ),
     ] = "evict"
@@ -136,7 +136,7 @@ class RuntimeSettings(Section, frozen=True):
     cri_socket: Annotated[
         str,
         setting(
-            "Socket on which the proxy listens; the kubelet's containerRuntimeEndpoint.",
+            "Socket on which the proxy listens; the kubelet's containerRuntimeEndpoint must name it.",
             when="the kubelet expects another path",
             min_length=1,
         ),
@@ -250,7 +250,7 @@ class EnforcerSettings(Section, frozen=True):
     pods_file: Annotated[
         str,
         setting(
-            "Pods (and the Node) as YAML or JSON in Kubernetes' own form, for a machine without an API server.",
+            "Pods, and optionally the Node, as Kubernetes YAML or JSON, for a machine without an API server.",
             when="there is no API server",
         ),
     ] = ""
@@ -300,8 +300,8 @@ class EnforcerSettings(Section, frozen=True):
     pod_resources_socket: Annotated[
         str,
         setting(
-            "Socket of the kubelet's podresources service, which reports the CPUs that its CPU manager assigns, and "
-            "its pods while the API server has not answered; empty = not used. It needs cotenant[node].",
+            "Socket of the kubelet's podresources service; empty = not used. The agent reads from it the CPUs that the "
+            "CPU manager assigns and, while the API server has not answered, the pods. Needs cotenant[node].",
             when="the kubelet's folder lies elsewhere",
         ),
     ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -326,8 +326,8 @@ class EnforcerSettings(Section, frozen=True):
     best_effort_pools: Annotated[
         bool,
         setting(
-            "Place best-effort pods that the scheduler gave NUMA nodes on these nodes' CPUs; without effect while "
-            "best effort is suppressed by cpuset.",
+            "Keep best-effort pods on the CPUs of the NUMA nodes that the scheduler assigned to them; without effect "
+            "while best effort is suppressed by cpuset.",
             when="best effort should stay on its NUMA nodes",
         ),
     ] = False
@@ -387,7 +387,7 @@ class EnforcerSettings(Section, frozen=True):
         float,
         setting(
             "Start a small second process that restores every value if the agent is dead or hangs for this time; "
-            "0 = no such process, if something else restarts the agent.",
+            "0 = no such process: then something else must restart the agent.",
             when="nothing restarts a killed agent",
             unit="seconds",
             ge=0,
@@ -433,9 +433,9 @@ class EnforcerSettings(Section, frozen=True):
     stop_containers: Annotated[
         bool,
         setting(
-            "While memory runs out and the API server is away, does not answer or refuses (a disruption budget), let "
-            "the container runtime end the containers of pods labelled BE at once. Needs the runtime's CRI socket "
-            "(runtime.cri_upstream) and cotenant[node]; evictions_per_minute bounds it too.",
+            "While memory runs out and the API server does not answer, or refuses an eviction (as for a disruption "
+            "budget), let the container runtime end the containers of pods labelled BE at once. Needs the runtime's "
+            "CRI socket (runtime.cri_upstream) and cotenant[node]; evictions_per_minute bounds these stops too.",
             when="nodes ran out of memory while the API server was away",
         ),
     ] = False
@@ -455,8 +455,8 @@ class EnforcerSettings(Section, frozen=True):
     report_topology: Annotated[
         bool,
         setting(
-            "Publish the node's CPUs as its NodeResourceTopology, for schedulers; together with the NodeMetric, "
-            "never in a dry run. The CRD must be installed.",
+            "Publish the node's CPUs as its NodeResourceTopology, for schedulers; never in a dry run. Needs "
+            "report_node_metric and the CRD.",
             when="a scheduler should place pods on CPUs",
         ),
     ] = False
@@ -464,7 +464,7 @@ class EnforcerSettings(Section, frozen=True):
         bool,
         setting(
             "Find the node's GPUs through NVML and publish them as its Device object, unless another program wrote "
-            "that; together with the NodeMetric, never in a dry run.",
+            "that object; never in a dry run. Needs report_node_metric.",
             when="the node has GPUs",
         ),
     ] = False

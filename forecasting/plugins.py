@@ -68,13 +68,13 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
     for name in names:
         if name in taken:
             raise SettingsError(
-                f"cotenant.forecasting.plugins: the name {name!r} is used twice", fix="Name each model only once."
+                f"forecasting.plugins: the name {name!r} is used twice", fix="Name each model only once."
             )
         if name not in installed:
             near = closest_name(name, installed)
             all_names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
             raise SettingsError(
-                f"cotenant.forecasting.plugins: no forecaster is named {name!r}",
+                f"forecasting.plugins: no forecaster is named {name!r}",
                 fix=f"Did you mean {near}?" if near else f"Installed are {all_names}.",
             )
         taken.add(name)

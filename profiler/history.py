@@ -169,7 +169,7 @@ def pull(
     off_notes = _off_notes(source, store, TimeWindow(keep_since, now))
     notes += (*unnamed_notes(complete), *left_out_notes(complete), *off_notes)
     if old := store.keep(settings.keep_days):
-        notes += (f"files of usage before the newest {settings.keep_days} days removed: {old}",)
+        notes += (f"{counted(old, 'file')} of usage removed, from before the newest {settings.keep_days} days",)
     if again:
         notes += (f"usage in {counted(len(again), 'file')} that the store had lost was requested again",)
     unread = unread_seconds(done.holes)
@@ -403,7 +403,7 @@ def _node_totals(
     if not measured or not nodes or not set(nodes).isdisjoint(measured):
         return ()
     return (
-        f"no node's usage is known: its series are of other names, such as {measured[0]}, than the nodes have, such as "
+        f"no node's usage is known: series name nodes such as {measured[0]}, but the nodes have names such as "
         f"{nodes[0]}; relabel cAdvisor's label node to the node's own name (__meta_kubernetes_node_name)",
     )
 
@@ -418,7 +418,7 @@ def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[st
         )
     if stands is not None:
         since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
-        notes.append(f"from {since} to {until} the recorder's usage is preferred to Prometheus', for its finer rates")
+        notes.append(f"from {since} to {until} usage is the recorder's, whose rates are finer than Prometheus'")
     return tuple(notes)
 
 

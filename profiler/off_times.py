@@ -92,8 +92,8 @@ def note(off: Sequence[Silence]) -> tuple[str, ...]:
     hours = sum(s.end_seconds - s.start_seconds for s in off) / HOUR_SECONDS
     times = "once" if len(off) == 1 else f"{len(off)} times"
     return (
-        f"the cluster was switched off {times} in the window, for {hours:.0f} hours in all: no counter went on "
-        f"and every container had just started, so nothing counts as missing",
+        f"the cluster was switched off {times} in the window, for {hours:.0f} hours in all: no counter "
+        f"continued, and every container had just started, so no usage counts as missing",
     )
 
 

@@ -78,7 +78,7 @@ READY_SENTENCES: Final = {
     Ready.WHOLE: "The recommendation passes the guardrails in one step.",
     Ready.FIRST_STEP: "The change is larger than one step may be: its first step passes the guardrails now.",
     Ready.WAITING: "The workload was changed lately; the next step waits: {}.",
-    Ready.SECOND_PERSON: "The guardrails pass; its QoS class needs two people: one accepts, one approves.",
+    Ready.SECOND_PERSON: "The guardrails pass; the workload's QoS class needs two people: one accepts, one confirms.",
     Ready.BLOCKED: "A guardrail stops the recommendation: {}. The review shows the difference.",
     Ready.NOTHING: "Nothing changes.",
 }
@@ -121,7 +121,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             limit = f"{resource}_limit"
             drawn = {"value": limit, "now": PROPOSED[limit], "action": ACTIONS[limit]}
             column_def["cellRendererParams"]["limit"] = drawn
-            tip = f"{column_def['headerTooltip']} Of one pod, after all steps; the second line is a changed limit."
+            tip = f"{column_def['headerTooltip']} Per pod, after all steps; a second line shows a changed limit."
             # These have the longest texts, and what a wider window leaves.
             column_def |= {"headerName": title, "headerTooltip": tip, "flex": 1, "minWidth": column_def["width"]}
             column_def.pop("headerValueGetter", None)
@@ -171,8 +171,8 @@ LIST: Final = Listing(
 def render(view: View, search: str) -> Component:
     """Return the page; the drawer opens if the URL names a container."""
     keys = html.P(
-        "Requests and limits are of one pod, savings of all pods after all steps. Enter or click: why; x selects, "
-        "r reviews."
+        "Requests and limits are per pod; savings cover all pods after all steps. Enter or a click shows a row's "
+        "reasons, x selects the row, r opens the review."
     )
     help_ = html.Details([html.Summary("How to read it"), html.Div([keys, panels.severity_legend()])], className="more")
     waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens

@@ -41,7 +41,7 @@ TITLES: Final = {
     DRY_RUN: ("Server dry run", "The API server has checked every write, and stored nothing."),
     METHOD: ("Method", "The possible method with the least disruption is preselected."),
     CONFIRM: ("Confirm", "The writes were checked on the server once more just now."),
-    DONE: ("Result", "Recorded in the ledger before anything was written to the cluster."),
+    DONE: ("Result", "The ledger recorded the changes before anything was written to the cluster."),
 }
 P99: Final = 4
 """Index of p99 among the usage quantiles (`ladder`) of a portrait."""
@@ -57,7 +57,7 @@ def render(view: View, search: str) -> Component:
     name, href = _list_page(view, reviewing.parse_terms(search))
     back = dcc.Link(f"← {name.capitalize()}", href=href, id="back", title="Back to the list (Esc)")
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
-    lead = html.P("From a proposal to a reversible change.")
+    lead = html.P("Accept recommendations as changes that can be rolled back.")
     head = html.Div([html.H1("Review"), lead], className="page-head")
     inside = panels.render_guarded(lambda: _frame(view, search))
     return html.Div([crumbs, head, inside, acting.outage_store(view)], className="page")
@@ -129,8 +129,8 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
     parts: list[Component] = []
     if left_out := len(refs) - len(looks):
-        sentence = f"Stopped: {display.number(len(looks))} of {display.counted(len(refs), 'workload')} reviewed"
-        text = f"{sentence}; left out, to be reviewed separately: {display.number(left_out)}."
+        sentence = f"Stopped: {display.number(len(looks))} of {display.counted(len(refs), 'workload')} were reviewed"
+        text = f"{sentence}. Review the other {display.number(left_out)} separately."
         parts.append(html.P(text, className="note-partial", role="note"))
     if terms.step == DIFF:
         shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]

@@ -21,8 +21,8 @@ BODY: Final = "what-if-body"
 MARK: Final = "what-if-mark"
 CHART_HEIGHT: Final = 280
 ASSUMED: Final = (
-    "A simulation in steps of five minutes: batch work is always waiting, pods are summed per node, and p99 latency "
-    "comes from a model of interference. A node is short when services plus the lent capacity exceed its capacity."
+    "A simulation in five-minute steps: batch work always waits, pods' usage is summed per node, p99 latency follows "
+    "a model of interference. A node is short when services' need plus the lent capacity exceeds the node's capacity."
 )
 
 

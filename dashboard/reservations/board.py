@@ -59,7 +59,7 @@ LANE_HEIGHT: Final = 170
 FORECASTS: Final = "cotenant get forecast"
 NO_PLAN_WHY: Final = (
     "No Deployment or StatefulSet with a CPU request is forecast to need more pods than its baseline, or the "
-    "results are from a version that proposed no plans. The forecasts show the closest workloads:"
+    "results are from a version that proposed no plans. This command lists the forecasts:"
 )
 WIDTHS: Final = {
     "reason": 200, "start": 96, "end": 96, "pods": 66,
@@ -379,13 +379,13 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         wishes = tuple(wished for p in live_plans for wished in story.wishes(p, windows[p.key], r))
         lanes[r] = proposed_plans.lane(bare, snapshot.tables[NODES.name], r, PlanHorizon(start, days, wishes))
     lane = panels.figure(gantt.lane(lanes[Resource.CPU], days), "lane-figure", LANE_HEIGHT)
-    note = "Reservations use capacity that no pod requests. The preview of a plan shows whether it fits node by node."
+    note = "Reservations use capacity that no pod requests. The preview of a plan shows on which nodes its pods fit."
     if days > 1:
-        note = f"Forecasts cover one day: later plans are drawn only from schedules and windows. {note}"
+        note = f"Forecasts cover one day: after it, only plans with a schedule or a fixed window are drawn. {note}"
     demand = lanes[Resource.MEMORY]
     most, free = (display.amount(v, Resource.MEMORY) for v in (demand.highest, demand.free))
-    verdict = "more than is available" if demand.conflict.any() else "no conflict"
-    memory = html.P(f"Memory: at most {most} in total, {free} not requested now: {verdict}.")
+    verdict = "not enough" if demand.conflict.any() else "enough"
+    memory = html.P(f"Memory: together plans need at most {most}; {free} are not requested now: {verdict}.")
     together = html.Details([html.Summary("Total demand and unrequested capacity"), lane, memory], className="more")
     why_not, switch = proposed_plans.withheld_reasons(rows), _switch(view, search, days)
     return panels.panel(title, *([over] if over else []), drawn, together, *why_not, note=note, aside=switch)

@@ -91,7 +91,7 @@ def _capacity_fields(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
         FieldOf("pods", "Pods", "number", terms.pods),
         FieldOf("standby", "Standby, pods", "number", terms.standby, "pods reserved at all times; 0: none"),
         *(level if forecast else []),
-        FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "added to the pods' start time"),
+        FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "added to pods' time to start"),
         FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: kept until the window ends"),
         FieldOf("realisation", "Realisation", "choice", terms.realisation.value, choices=kinds),
         FieldOf("once", "A Reservation is for", "choice", "yes" if terms.allocate_once else "no", choices=once),

@@ -105,7 +105,7 @@ def _plan_notes(plan: Plan, id_: str) -> list[Component]:
     if plan.standby:
         size = f"{display.counted(plan.standby, 'pod')} of {plan.cores_per_pod:g} cores"
         idle = f"at most {plan.standby_core_hours:,.1f} idle core-hours a day"
-        parts.append(f" While it is approved, capacity for {size} is reserved at all times: {idle}. To change: Edit.")
+        parts.append(f" While approved, the plan reserves capacity for {size} at all times: {idle}. Edit changes it.")
     return [html.P(parts, className="panel-note", id=id_)] if parts else []
 
 
@@ -190,7 +190,7 @@ def preview_table(preview: Preview, currency: str, title: str = "If the plan is 
     standby = ""
     if preview.standby:
         idle = _hours_and_cost(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
-        standby = f"{display.counted(preview.standby, 'pod')} more at any time: {idle} a day if idle"
+        standby = f"capacity for {display.counted(preview.standby, 'pod')} at all times: {idle} a day if unused"
     guards = []
     for verdict in preview.guards:
         chip = panels.chip("passes", "teal") if verdict.passed else panels.chip("stops it", "red")
@@ -258,7 +258,7 @@ def skip_form(
     "unskip", and the Unix time at which the occurrence begins, and returns each field that the action would write.
     """
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
-    note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One occurrence of its schedule"
+    note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One occurrence of the schedule"
     starts = [w.start_seconds for w in windows]
     parts = []
     if starts:
@@ -286,7 +286,7 @@ def edit_form(plan: Plan) -> Component:
     """
     parts = [html.Div([_input("plan-term", f) for f in forms.fields(plan)], id="edit-fields", className="plan-fields")]
     if plan.source is WindowSource.FORECAST:
-        note = "A window or pod count that you change is kept: the forecast updates it only after this window ends."
+        note = "The forecast replaces a window or pod count that you change only after the present window ends."
         parts.append(html.P(note, className="panel-note"))
     preview = html.Button("Preview these", id="plan-edit-look", className="button")
     store = dcc.Store(id="plan-edit-of", data=plan.generation)
@@ -310,7 +310,7 @@ def policy_form(plan: Plan, currency: str) -> Component:
         for key, label, v in limits
     ]
     fields = html.Div(inputs, className="plan-fields")
-    note_text = "Limits per occurrence, compared with the back-test; empty: no limit. The guards apply as well."
+    note_text = "The back-test must meet these limits for each occurrence; empty: no limit. The guards apply too."
     body = [auto, fields, html.P(note_text, className="panel-note"), _written_fields("policy")]
     return _form("Auto-approve", body, _submit("policy", "Save the policy"))
 

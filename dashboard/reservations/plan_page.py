@@ -68,10 +68,10 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
         return _bare(crumbs, head, panels.trouble(error))
     title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
     ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
-    once = "one pod each" if plan.allocate_once else "several pods each"
+    once = "one pod" if plan.allocate_once else "several pods"
     terms = (
-        f"{plan.source.value}, quantile {plan.quantile:g}, lead {display.duration(plan.lead_seconds)}, "
-        f"{plan.realisation.value} kept {ttl}, {once}, owners {plan.allocate_policy.value or 'Aligned'}."
+        f"Source: {plan.source.value}; quantile: {plan.quantile:g}; lead: {display.duration(plan.lead_seconds)}; "
+        f"{plan.realisation.value} kept {ttl}, for {once}; allocatePolicy: {plan.allocate_policy.value or 'Aligned'}."
     )
     acts = panels.panel(title, *plan_actions.plan_panel(view, plan), html.P(terms, className="panel-note"))
     columns = [html.Div(board(view, plan), id="plan-board"), html.Div(acts, id="plan-hand")]
@@ -167,6 +167,6 @@ def last_peak(plan: Plan, currency: str) -> list[Component]:
 def _expected_words(expected: Expected) -> str:
     peaks = display.counted(expected.occurrences, "past peak")
     return (
-        f"Expected by {peaks}: {display.percent(expected.hit_ratio)} of the reserved pod-time used, "
-        f"{expected.idle_core_hours:,.1f} core-hours idle a day."
+        f"By {peaks}, pods use {display.percent(expected.hit_ratio)} of the reserved pod-time, and "
+        f"{expected.idle_core_hours:,.1f} core-hours a day stay idle."
     )

@@ -205,7 +205,7 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
     money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
     skill = display.signed_number(row["skill"])
-    skill += "" if row["skill"] is None else " than the same time last week"
+    skill += "" if row["skill"] is None else " of the cost by last week's demand"
     return [
         ("Capacity", f"{pods} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),

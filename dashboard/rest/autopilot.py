@@ -121,7 +121,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         service().switch(who(), policy, request.mode, request.reason, request.digest)
         return json_answer({"policy": policy, "mode": request.mode})
 
-    @api.post("/preview", summary="What a policy with this content would do tonight", **body_doc(DraftBody))
+    @api.post("/preview", summary="What this policy would do in its change windows", **body_doc(DraftBody))
     def draft(body: JsonBody) -> Response:
         result = service().try_policy(who(), read_body(body, DraftBody).policy)
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}

@@ -56,10 +56,10 @@ Raw = Annotated[Any, Body()]
 Key = Annotated[
     str,
     Header(
-        alias="Idempotency-Key", pattern=KEY, description="Chosen by the caller; a repeated key applies nothing more."
+        alias="Idempotency-Key", pattern=KEY, description="Chosen by the caller; a key that was used applies nothing."
     ),
 ]
-Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Change to check; none: all changes.")]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Namespace to check as well.")]
 
 
 class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):
@@ -194,7 +194,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_acts(routes: APIRouter, view: View) -> None:
-    @routes.post("/reviews", summary="What would change, each guardrail; with dry_run also the server's answer",
+    @routes.post("/reviews", summary="What would change, and each guardrail; with dry_run also the API server's answer",
                  **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     @_in_words
     def reviews(body: Raw) -> Response:

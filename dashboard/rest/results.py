@@ -121,7 +121,7 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData(f"no recommendation for {namespace}/{kind}/{workload}/{container}")
         return json_answer(recommendation)
 
-    @api.get("/nodes/{node}/history", summary="One node by hour: total, prod, batch, mid; and a day's forecast")
+    @api.get("/nodes/{node}/history", summary="A node's usage by hour: total, prod, batch, mid; and a day's forecast")
     def node_history(node: str) -> Response:
         history = source.node_history(node)
         if not history:

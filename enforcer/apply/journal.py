@@ -95,7 +95,7 @@ class OriginalValues:
         except FileNotFoundError:
             self.lost = True
             if (self._folder / f"{FILE}.damaged").exists():
-                self.damaged = f"{self._folder / FILE}.damaged is damaged, and no original value was recorded since"
+                self.damaged = f"{self._folder / FILE}.damaged was unusable, and no original value was recorded since"
             return {}
         file = msgspec.json.decode(text, type=_File)
         if file.boot != self._boot:

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cgroup-root", type=Path, default=Path("/sys/fs/cgroup"))
     parser.add_argument("--proc-root", type=Path, default=Path("/proc"))
     parser.add_argument("--ttl-seconds", type=float, default=60.0)
-    parser.add_argument("--agent", type=int, default=0, help="pid of the agent; the watchdog ends some time after it")
+    parser.add_argument("--agent", type=int, default=0, help="pid of the agent; the watchdog ends after the agent")
     options = parser.parse_args(arguments)
     end = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):

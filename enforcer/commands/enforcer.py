@@ -57,13 +57,13 @@ def enforcer(
     ] = None,
     node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")] = None,
     state_dir: Annotated[
-        str | None, typer.Option("--state-dir", metavar="DIR", help="Folder of the journal, the log and the status.")
+        str | None, typer.Option("--state-dir", metavar="DIR", help="Folder of journal, action log and status file.")
     ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /status, /metrics and /readyz.")] = None,
     watchdog: Annotated[
         float,
         typer.Option(
-            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore all values if the agent hangs; 0: never."
+            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore all if the agent hangs so long; 0: never."
         ),
     ] = 60.0,
     output: OutputOption = Format.TABLE,

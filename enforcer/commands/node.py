@@ -56,7 +56,7 @@ REPLAY = Schema(
             Kind.TEXT,
             "act (write), hold (stale inputs: raise no limit, evict no pod) or release (restore all).",
         ),
-        Column("action", "Action", Kind.TEXT, "want, give back (restore) or evict; differs: not as in the recording."),
+        Column("action", "Action", Kind.TEXT, "want, give back (restore), evict, or differs from the recording."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "Setting of the action."),
         Column("value", "Value", Kind.TEXT, "Value of the setting."),

@@ -102,11 +102,11 @@ def unfit(eviction: Evict, pod: PodSpec | None) -> str:
     if pod is None or (pod.namespace, pod.name) != (eviction.namespace, eviction.name):
         return "this node has no such pod"
     if pod.deleting:
-        return "is already being deleted"
+        return "the pod is already being deleted"
     if pod.static:
-        return "a static pod, made from a file on the node"
+        return "the pod is static, made from a file on the node"
     if pod.priority >= SYSTEM_PRIORITY or pod.namespace == OWN_NAMESPACE:
-        return "a system pod"
+        return "the pod is a system pod"
     return ""
 
 

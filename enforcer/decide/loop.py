@@ -122,7 +122,7 @@ def decide(
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
         what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
-        text = f"The {what} is stale: no pod is evicted by the API server, best effort gets no more CPU."
+        text = f"The {what} is stale: the API server is not asked to evict, and best effort gets no more CPU."
         verdicts.append(Verdict(node, "Stale", text, warning=True))
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)

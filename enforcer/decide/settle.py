@@ -168,13 +168,13 @@ def _fit(
     for path, knob in places:
         group = groups[path]
         used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
-        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "not below the memory usage or request")
+        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "it is not set below usage or request")
     # A memory limit below what is used, also one that is restored, makes the kernel end a task. So the limit follows
     # the falling use, a step a tick; where the use is not known it is not lowered at all.
     for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
         group = groups[path]
         floor = limit_floor(group.memory) if group.memory else group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
-        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "not below the memory usage")
+        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "the limit is not set below the memory usage")
     for (path, knob), target in list(targets.items()):
         # 1 ms of the cgroup's own period: the kernel refuses less, and the kubelet does not set it either.
         least = groups[path].least_quota
@@ -265,7 +265,7 @@ def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, not
         above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
         limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
         if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
-            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "at most the quota of the parent cgroup")
+            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "the quota is at most the parent cgroup's")
 
 
 def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
@@ -279,7 +279,7 @@ def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
             allowed = _final(targets, groups[above], knob)
             fitted = fit_cpu_list(mine, allowed) if mine and allowed else mine
             if mine is not None and fitted is not None and fitted != mine:
-                _adjust(targets, groups[path], knob, fitted, "only CPUs that the parent cgroup has")
+                _adjust(targets, groups[path], knob, fitted, "only CPUs of the parent cgroup are set")
                 mine = fitted
 
 

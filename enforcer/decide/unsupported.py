@@ -51,7 +51,7 @@ def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: 
         if not switches_on:
             unsupported.append(Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node"))
         elif switch.key not in observation.node.kernel_switches:
-            why = f"unsupported: this kernel has no {switch.key}, or it cannot be read"
+            why = f"unsupported: this kernel has no {switch.key}, or the agent cannot read it"
             unsupported.append(Unsupported(switch.field, why))
     unsupported += _classes(policy, observation)
     for application in policy.host_applications:

@@ -164,7 +164,7 @@ class SlicePublisher:
         """
         device_object = self._client.get(f"{COLLECTION}/{self._node}")
         if device_object is not None and not labelled:
-            self._warn(f"the node has a Device object and no label {DEVICES_LABEL}={DEVICES_BY_CLAIMS}")
+            self._warn(f"the node has a Device object, but not the label {DEVICES_LABEL}={DEVICES_BY_CLAIMS}")
             with contextlib.suppress(UsageError):
                 return inventory_of(device_object), {}, False
             return DeviceInventory(), {}, False

@@ -33,7 +33,7 @@ NAME_LETTERS: Final = 253
 EARLY_SECONDS: Final = 120.0
 """By how many seconds clocks of other machines may be ahead."""
 RIGHT: Final = "Allow `list` on events.k8s.io/events, as deploy/rbac/reader.yaml does."
-UNCOUNTED: Final = "the number of running agents is not known: pods may not be listed"
+UNCOUNTED: Final = "the number of running agents is not known, because pods cannot be listed"
 
 
 class _EventMeta(msgspec.Struct, rename="camel"):

@@ -21,7 +21,7 @@ from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, LaneSample
 ENFORCEMENT: Final = Schema(
     "enforcement",
     (
-        Column("time", "Time", Kind.TIME, "Time of the action; of a series, the newest action.", essential=True),
+        Column("time", "Time", Kind.TIME, "Time of the action; for a series, of its newest action.", essential=True),
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod; empty without a pod.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "Name of the pod; empty for a node or a QoS class.", essential=True),
@@ -39,7 +39,7 @@ ENFORCEMENT: Final = Schema(
         Column("severity", "Severity", Kind.TEXT, "ok, or warning: somebody should check it.", wide=True),
         Column("count", "Times", Kind.INTEGER, "Actions since the previous row of the same Event.", wide=True),
         Column("series", "Event", Kind.TEXT, "Uid of the Event that reports the action, else empty.", wide=True),
-        Column("total", "Event count", Kind.INTEGER, "Count of that Event at the time of the action.", wide=True),
+        Column("total", "Event count", Kind.INTEGER, "Count of the Event at the time of the action.", wide=True),
         Column("id", "Id", Kind.TEXT, "Id of the action, the same from every source.", wide=True),
     ),
     ("node", "namespace", "pod", "id"),
@@ -58,7 +58,7 @@ ENFORCEMENT_LANES: Final = Schema(
         Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort.", unit=Unit.MILLICORES),
         Column("target", "Target", Kind.LIST, "CPU that best effort may use by policy.", unit=Unit.MILLICORES),
         Column("limit", "Limit", Kind.LIST, "CPU limit of best effort; empty = no limit.", unit=Unit.MILLICORES),
-        Column("burst", "Burst", Kind.LIST, "CPU of online containers above their limits.", unit=Unit.MILLICORES),
+        Column("burst", "Burst", Kind.LIST, "CPU granted to online containers above limits.", unit=Unit.MILLICORES),
     ),
     ("node",),
 )

@@ -180,7 +180,7 @@ def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), driver_tol
         return Detection(None, "no kubepods cgroup: the kubelet has not run here, or has another cgroupRoot")
     if len(roots) > 1 and len(used) != 1 and driver_told in roots:
         return Detection(
-            Layout(Driver(driver_told), _runtime(paths), base), f"two kubepods trees; the kubelet uses {driver_told}"
+            Layout(Driver(driver_told), _runtime(paths), base), f"of two kubepods trees, the kubelet uses {driver_told}"
         )
     if len(used) > 1:
         return Detection(None, "both kubepods and kubepods.slice have pods: the cgroup driver was changed meanwhile")

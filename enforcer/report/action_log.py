@@ -120,7 +120,7 @@ class ActionReporter:
             action = action_of(result, stamp(now_seconds), pod.key if pod else "", self._dry_run)
             self._keep(action)
             before = "" if result.before is None else f" (was {result.before})"
-            verbs = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}
+            verbs = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "restores"}
             what = f"{verbs.get(result.outcome, 'sets')} {result.knob.value} of {result.path} to {result.value}"
             text = f"{result.strategy} {what}{before}: {result.why}"
             # The identity of a write for Events, which leaves out the value.

@@ -72,7 +72,7 @@ class WithKubelet(Sources):
         if self._kubelet is not None or self._socket is None:
             return
         if not os.path.exists(self._socket):  # noqa: PTH110 - also False for what may not be looked at
-            self._missing = f"the kubelet's {self._socket}: there is no such socket"
+            self._missing = f"the kubelet has no socket {self._socket}"
             return
         try:
             from cotenant.enforcer.runtime.pod_resources import PodResourcesClient

@@ -137,5 +137,5 @@ def _unmet_verdicts(
             if those:
                 first = those[0]
                 why = observation.eviction_refusals[first.uid].why
-                text += f" now: {counted(len(those), 'eviction')} refused, the eviction of {first.key} because: {why}"
+                text += f" now; refused: {counted(len(those), 'eviction')}, that of {first.key} because: {why}"
             yield Verdict(observation.node.name, "NobodyToEvict", text, True)

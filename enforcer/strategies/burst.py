@@ -284,7 +284,7 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
     ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
     steps = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}
     then = min(max(steps[move], base), ceiling)
-    return QuotaStep(base, now, then, ceiling, base, f"quota {move.value} from {now} us; the limit is {base} us")
+    return QuotaStep(base, now, then, ceiling, base, f"quota step {move.value} from {now} us; the limit is {base} us")
 
 
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:

@@ -129,7 +129,7 @@ class CpusetPools(Stateless):
             return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler assigned", bound=True)
         if pod.best_effort and self.best_effort_pools and assignment.numa_nodes:
             cpus = pools.best_effort & _cpus_on(node, assignment.numa_nodes)
-            return CpusetPlacement(cpus, "best effort's CPUs on the pod's NUMA nodes")
+            return CpusetPlacement(cpus, "CPUs for best effort on the pod's NUMA nodes")
         if pod.best_effort:
             why = "CPUs that no LSE pod or claim has"
             return CpusetPlacement(pools.best_effort, why) if pools.exclusive else CpusetPlacement()

@@ -261,11 +261,11 @@ def _continue_or_open(
         if current and (current.victim, current.signal) == (suffering.pod.spec.uid, suffering.signal):
             who = "no best-effort pod's usage correlates with this"
             if current.antagonist in names:
-                who = f"the usage of {names[current.antagonist]} correlates with this ({current.correlation:.2f})"
+                who = f"the usage of {names[current.antagonist]} correlates with this (r = {current.correlation:.2f})"
             done = f"best effort is limited to {current.base_millicores >> current.level} m"
             verdicts.append(Verdict(subject, "Interference", f"{suffering.sentence}; {who}; {done}", warning=True))
         elif suffering.key in state.given_up:
-            text = f"{suffering.sentence}; suppressing best effort did not help, no best-effort pod correlates"
+            text = f"{suffering.sentence}; suppressing best effort did not help, no best-effort pod's usage correlates"
             verdicts.append(Verdict(subject, "NotBestEffort", text))
         else:
             idle = "" if best_effort else "; best effort uses almost no CPU"

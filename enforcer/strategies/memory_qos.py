@@ -152,7 +152,7 @@ class MemoryProtection:
                     verdicts.append(Verdict(pod.spec.key, LIVELOCK, message, warning=True))
                     continue
                 where = f"at {throttle.percent} % of the way from request to limit"
-                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"throttled {where}, but not below the usage"))
+                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"memory.high {where}, but not below the usage"))
         everything, of_tiers = ProtectionBytes(), list[Want]()
         for amounts in sums.values():
             everything = _add_protections(everything, amounts)

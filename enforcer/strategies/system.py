@@ -46,7 +46,7 @@ class KernelSettings(Stateless):
         wants += [_want(switch.key, switch.value, f"policy's {switch.field}") for switch in switches]
         reserve = total * system.min_free_kbytes_factor // FACTOR_WHOLE
         if reserve * LARGEST_PART > total:
-            message = f"{node.name}: reserve of {reserve} KiB is not set: over a twentieth of the memory ({total} KiB)"
+            message = f"{node.name}: {reserve} KiB, over a twentieth of the memory of {total} KiB, are not reserved"
             verdict = Verdict(node.name, TOO_MUCH, message, warning=True)
             return Step(StrategyPlan(surfaces=tuple(wants), verdicts=(verdict,)), state)
         why = f"{system.min_free_kbytes_factor} / {FACTOR_WHOLE} of the machine's memory, {total} KiB"

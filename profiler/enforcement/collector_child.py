@@ -52,7 +52,7 @@ def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, boun
 
     now, notes = bounds.now_seconds, history.gathering.notes
     if len(nodes) > bounds.nodes:
-        notes += (f"CPU usage over time is of the {bounds.nodes} of {len(nodes)} nodes that acted last",)
+        notes += (f"CPU usage over time covers {bounds.nodes} of {len(nodes)} nodes: those whose agents acted last",)
     try:
         history = replace(history, lanes=tuple(lanes(prometheus, nodes[: bounds.nodes], now - 3600 * LANE_HOURS, now)))
     except SourceError as error:

@@ -168,7 +168,7 @@ def import_(
     keep(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
     old = measures.matching_count(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
-        message(f"{counted(old, 'action')} not kept: older than manager.enforcement_days ({bounds.days:g})")
+        message(f"{counted(old, 'action')} not kept: older than the {bounds.days:g} days of manager.enforcement_days")
 
 
 def is_recording(file: Path) -> bool:

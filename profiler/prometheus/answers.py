@@ -66,8 +66,8 @@ SMALLER: Final = (
 _STORES: Final = "Restore the storage that the server cannot reach: without it answers lack a part of the usage."
 _REFUSED: Final = "The server refuses the query; docs/prometheus.md lists tested servers and their requirements."
 _SHORTER: Final = (
-    "Allow longer queries: nginx before the server limits them by large_client_header_buffers, VictoriaMetrics by "
-    "-search.maxQueryLen. Or name the server's own address instead of the proxy's: it is queried with POST."
+    "Allow longer queries: by large_client_header_buffers of an nginx before the server, by -search.maxQueryLen of "
+    "VictoriaMetrics. Or name the server's own address instead of the proxy's: the server is queried with POST."
 )
 """What helps when even the shortest question is too long."""
 _LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\btoo (long|large)", re.IGNORECASE)

@@ -170,8 +170,8 @@ def build(
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in series_coverage.names:
         notes.append(
-            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): pods with recent usage "
-            f"count as running"
+            f"{phases.PHASE} does not show the phases of {counted(unclear, 'pod')} now: pods with recent usage "
+            "count as running"
         )
     notes += series_coverage.notes()
     annotations, nodes = declared.own_annotations(rows.state), tuple(_nodes(rows.state))

@@ -64,7 +64,7 @@ _QUIET_SECONDS: Final = 1200
 NEEDED: Final[Mapping[str, str]] = {
     CPU: "CPU usage is unknown",
     MEMORY: "memory usage is unknown",
-    THROTTLED: "throttled time is unknown: demand counts as usage",
+    THROTTLED: "throttled time is unknown: usage counts as demand",
     REQUESTS: "requests are unknown",
     LIMITS: "limits are unknown",
     RESTARTS: "restarts and OOM kills are unknown",
@@ -343,8 +343,8 @@ def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tup
         )
     if state_seconds < min(now_seconds, newest or now_seconds) - max(_QUIET_SECONDS, patience):
         notes.append(
-            f"kube-state-metrics is silent since {_utc(state_seconds)}, {_span(now_seconds - state_seconds)} ago: "
-            "nodes, owners and requests are of that time"
+            f"kube-state-metrics has been silent since {_utc(state_seconds)}, {_span(now_seconds - state_seconds)} "
+            "ago: nodes, owners and requests are of that time"
         )
     return tuple(notes)
 

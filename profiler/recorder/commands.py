@@ -82,7 +82,7 @@ def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> 
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    message(f"Recording the cluster {place.cluster} into {place.url}, once it holds the Lease {LEASE}.")
+    message(f"This recorder stores usage of {place.cluster} in {place.url} once it holds the Lease {LEASE}.")
     lease.start()
     try:
         with health:

@@ -283,7 +283,7 @@ def _failure(error: ClientError | OSError, address: KubeletAddress) -> SourceErr
         case ClientConnectorError():
             return SourceUnreachable(
                 f"{who} cannot be reached: {error.os_error.strerror or error.os_error}",
-                fix=f"Check that this pod may reach port {address.port} of nodes, also by NetworkPolicies.",
+                fix=f"Let this pod reach port {address.port} of nodes: check the network and NetworkPolicies.",
             )
         case ClientPayloadError() | ServerDisconnectedError():
             return SourceProtocol(f"{who}: its answer was cut: {error}")

@@ -150,7 +150,7 @@ def test_what_a_back_test_expects_has_one_unit_of_time_on_page_and_command() -> 
     # The rehearsal's idle core-hours are divided by its days: they are a day's, whatever number of windows a day has.
     peak_plan = plan(status={"expected": Expected(0.61, 0.0, 8, 20.3)})
     page = text_of(plan_page.past(peak_plan, "USD"))
-    assert ": 61 % of the reserved pod-time used, 20.3 core-hours idle a day" in page
+    assert "pods use 61 % of the reserved pod-time, and 20.3 core-hours a day stay idle" in page
     assert "per occurrence" not in page
 
 

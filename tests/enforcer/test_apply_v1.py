@@ -297,7 +297,7 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
     with node.agent() as applier:
         done = node.tick(applier, limit)
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
-        assert "not below the memory usage" in done[0].why
+        assert "not set below the memory usage" in done[0].why
         limit_bytes, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
         assert isinstance(limit_bytes, int) and 48 << 20 < used <= limit_bytes < 80 << 20
         assert [d.value for d in node.tick(applier, limit)] in ([], [limit_bytes])

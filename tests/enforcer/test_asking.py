@@ -147,7 +147,7 @@ def test_the_kubelet_itself_says_whether_it_gives_cpus_out(
 
 def test_without_the_kubelets_word_its_policy_is_not_known_unless_its_file_names_the_static_one(tmp_path: Path) -> None:
     missing = tmp_path / "kubelet.sock"
-    reason = f"the kubelet's {missing}: there is no such socket"
+    reason = f"the kubelet has no socket {missing}"
     for configured, notes in ((False, (reason, UNKNOWN)), (True, (reason,))):
         with asking(missing, configured) as sources:
             assert sources.wait(0.0) and sources.read().notes == notes

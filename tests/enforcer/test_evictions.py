@@ -50,9 +50,9 @@ def test_a_rate_of_none_evicts_nobody() -> None:
     [
         (None, "this node has no such pod"),
         (PodSpec("x", "other", "u-a"), "this node has no such pod"),
-        (pod("a", deleting=True), "is already being deleted"),
-        (pod("a", static=True), "a static pod, made from a file on the node"),
-        (pod("a", priority=2_000_001_000), "a system pod"),
+        (pod("a", deleting=True), "the pod is already being deleted"),
+        (pod("a", static=True), "the pod is static, made from a file on the node"),
+        (pod("a", priority=2_000_001_000), "the pod is a system pod"),
         (PodSpec("x", "a", "u-a"), ""),
     ],
 )

@@ -62,7 +62,7 @@ def test_a_file_that_was_set_aside_is_named_until_something_is_noted_again(tmp_p
     (tmp_path / FILE).write_bytes(b"{")
     OriginalValues(tmp_path, "boot").close()  # sets it aside, and ends before it notes anything
     with OriginalValues(tmp_path, "boot") as journal:
-        assert journal.damaged == f"{tmp_path / FILE}.damaged is damaged, and no original value was recorded since"
+        assert journal.damaged == f"{tmp_path / FILE}.damaged was unusable, and no original value was recorded since"
         assert (journal.lost, journal.complaints) == (True, (journal.damaged,))
         journal.begin({ONE.place: ONE})
     with OriginalValues(tmp_path, "boot") as journal:

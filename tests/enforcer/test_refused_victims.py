@@ -199,7 +199,7 @@ def test_a_refused_pod_is_asked_again_after_a_rest_that_doubles_and_never_counts
         at = [second for second in range(400) if agent.tick(full(batch("a"), at=float(second)))]
         # refusals are known a tick later: rest 30, 60, 120 s from then on
         assert at == [0, 31, 92, 213]
-        assert "1 eviction refused, the eviction of default/a because" in agent.verdicts[0]
+        assert "refused: 1 eviction, that of default/a because" in agent.verdicts[0]
         assert BUDGET in agent.verdicts[0]
         answers.refusals.clear()
         later = [second for second in range(400, 520) if agent.tick(full(batch("a"), at=float(second)))]

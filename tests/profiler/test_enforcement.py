@@ -81,7 +81,7 @@ def test_of_too_many_nodes_those_that_acted_last_are_asked_for_and_it_is_said(se
     history = EnforcementHistory((*acts, AgentAction(END - 1000, "n2", Lane.SUPPRESS, "Suppressed")))
     of_last = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=1))
     assert [lane.node for lane in of_last.lanes] == ["n2"]
-    assert of_last.gathering.notes == ("CPU usage over time is of the 1 of 2 nodes that acted last",)
+    assert of_last.gathering.notes == ("CPU usage over time covers 1 of 2 nodes: those whose agents acted last",)
     both = with_lanes(history, PrometheusSettings(url=server.url), Retention(END, nodes=2))
     assert [lane.node for lane in both.lanes] == ["n1", "n2"] and both.gathering.notes == ()
 

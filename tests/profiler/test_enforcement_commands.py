@@ -127,7 +127,7 @@ def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_pat
     recorder.close()
     done = run("import", str(path), "--store", url)
     # The recording is of 2023; a ring of a week would not keep it.
-    assert done.exit_code == 0 and "older than manager.enforcement_days" in done.output
+    assert done.exit_code == 0 and "days of manager.enforcement_days" in done.output
     assert acts(url) == []
     from cotenant.profiler.enforcement.commands import recount_recording
     from cotenant.settings import Settings

@@ -385,7 +385,7 @@ def test_days_past_what_is_kept_go_with_the_next_pull(source: Recorded, tmp_path
     after = sorted(p.name for p in day_file(tmp_path, 0).parent.iterdir())
     # One day more, so the oldest goes.
     assert (after[:2], len(after)) == (days[1:], 3)
-    assert "files of usage before the newest 3 days removed: 1" in record.notes
+    assert "1 file of usage removed, from before the newest 3 days" in record.notes
 
 
 def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_exported_labels_are_the_exporters_own_and_others_stay() -> None:
         (NOW - 301, NOW - 301, ["5 minutes ago"]),
         (NOW - 3 * 3600, NOW - 3 * 3600, ["3 hours ago"]),
         (NOW - 30, NOW - 900, []),
-        (NOW - 30, NOW - 4 * 86_400, ["kube-state-metrics is silent since 2026-11-15"]),
+        (NOW - 30, NOW - 4 * 86_400, ["kube-state-metrics has been silent since 2026-11-15"]),
         (None, NOW, []),
     ],
 )

@@ -229,7 +229,7 @@ VARIANTS: Final = (
     Variant("ended 3 hours ago, or the client's clock is ahead", (dressed(),), late_seconds=10_800, says=LATE),
     Variant("kube-state-metrics absent", (dressed(families=KUBELET_ONLY),), same="usage", says="counts as a bare pod"),
     Variant("kube-state-metrics restarting, away for 7 minutes", (silent_since(7),)),
-    Variant("kube-state-metrics away for 40 minutes", (silent_since(40),), says="kube-state-metrics is silent since"),
+    Variant("kube-state-metrics away for 40 minutes", (silent_since(40),), says="has been silent since"),
     Variant("kube-state-metrics without honor_labels", (dressed(relabel=state_by_pod),), says=STATE_EXPORTED),
     Variant("the kubelet's cAdvisor by its Service, without honor_labels", (dressed(relabel=kubelet_by_service),)),
     Variant(

@@ -129,10 +129,10 @@ class Suppress:
         verdicts, node, pods = [], observation.node, [p.spec for p in observation.pods]
         for pod in pods:  # of these one escapes suppression, the other shares it
             if pod.qos_class is QosClass.BE and pod.kube_qos is not KubeQos.BEST_EFFORT:
-                why = f"Kubernetes' class is {pod.kube_qos}: it has CPU requests and is not suppressed"
+                why = f"Kubernetes' class is {pod.kube_qos}: the pod has CPU requests and is not suppressed"
                 verdicts.append(Verdict(pod.key, "OutsideTier", f"labelled BE, but {why}", warning=True))
             elif pod.kube_qos is KubeQos.BEST_EFFORT and not pod.best_effort:
-                why = "Kubernetes' class is BestEffort: it is suppressed with best effort"
+                why = "Kubernetes' class is BestEffort: the pod is suppressed with best effort"
                 verdicts.append(Verdict(pod.key, "InsideTier", f"labelled {pod.qos_class}, but {why}", warning=True))
         if policy.thresholds.cpu_suppress_policy == "cfsQuota":
             at_once = self._weight_decides(policy.thresholds) and not (target.capped or state.careful or after.lifted)
@@ -166,13 +166,13 @@ class Suppress:
         if self.settings.suppress_target == "forecast-ahead":
             ahead_seconds = self.settings.ahead_seconds
             online = online_ahead(use.online, observation.forecast, observation.wall_seconds, ahead_seconds)
-            ahead = ", expected soon" if online > use.online else ""
+            ahead = ", by the forecast" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
         free = headroom(use.capacity, online, percent)
         why = f"{percent} % of {use.capacity} m minus {online} m of other pods and the system{ahead}"
         if self._weight_decides(thresholds):
             free = use.capacity - max(use.reserved - use.system, 0) - (online - use.online)
-            rise = " and the rise expected soon" if ahead else ""
+            rise = " and the forecast rise" if ahead else ""
             why = f"{use.capacity} m minus reservations{rise}: no CPU is kept free, the CPU weight protects other pods"
         if cap is not None and cap < free:
             free, why = cap, f"{cap} m while best effort disturbs other pods"
@@ -196,7 +196,7 @@ class Suppress:
             weights = (_number_or_unlimited(g.knobs.get(Knob.CPU_SHARES, 0)) for g in beside if g is not None)
             siblings = sum(max(weight, 0) for weight in weights) or 1024 * len(observation.node.processors)
             shares = min(math.ceil(floor_shares(percent, siblings) * state.lift_factor), SHARES_MAX)
-            why = f"best effort starves: a weight that gives it {percent} % of the CPU"
+            why = f"best effort starves: its weight now gives it {percent} % of the CPU"
             idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in observation.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
         if self.settings.protect == "idle" and Knob.CPU_IDLE in observation.supported:

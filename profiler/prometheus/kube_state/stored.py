@@ -95,7 +95,7 @@ def notes(stored_kinds: Mapping[str, StoredKind]) -> list[str]:
             lost = "some objects are ignored" if objects.shown else "no change that they may affect is proposed"
             out.append(
                 f"the API server stores {objects.stored} {_WORDS[kind]}: {BLIND} shows {objects.shown} of them "
-                f"(--resources={kind}), so {lost}"
+                f"(see its option --resources), so {lost}"
             )
     return out
 

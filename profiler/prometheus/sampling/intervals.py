@@ -304,7 +304,7 @@ def note(raw_start: int) -> str:
     moment = datetime.fromtimestamp(raw_start, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
         f"before {moment} the server has only values of 5 minutes (downsampled), which are not read: they have no "
-        "peaks of CPU. Keep raw samples for profiler.window_days (Thanos: --retention.resolution-raw), or shorten it"
+        "peaks of CPU. Keep raw samples for profiler.window_days (Thanos: --retention.resolution-raw), or shorten that"
     )
 
 
