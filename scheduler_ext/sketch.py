@@ -52,7 +52,7 @@ def convert_reservation(sketch: Json) -> Converted:
     # A Reservation of Koordinator's design sketch converted to v1alpha1, with notes on what changed its meaning.
     # UsageError for a field without a counterpart: leaving it out silently would hold something else.
     for name in sorted(spec.keys() - _SKETCHED):
-        raise UsageError(f"spec.{name} has no counterpart", fix=f"Use only the fields {', '.join(sorted(_SKETCHED))}.")
+        raise UsageError(f"spec.{name} cannot be converted", fix=f"Use only the fields {', '.join(sorted(_SKETCHED))}.")
     meta = dict(_part(sketch, "metadata", ""))
     if not meta.get("name"):
         raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
@@ -75,7 +75,7 @@ def convert_reservation(sketch: Json) -> Converted:
         if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
             raise UsageError(
                 f"spec.timeToLiveInSeconds {format_value(seconds)} is not a whole number of seconds, 0 or more",
-                fix="Write seconds such as 300; 0: the Reservation never expires.",
+                fix="Write seconds such as 300, or 0 for a Reservation that never expires.",
             )
         now["ttl"] = f"{seconds}s"
     if "status" in sketch:
@@ -105,7 +105,7 @@ def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any
         owner = dict(_object("spec.resourceOwners", entry))
         for name in sorted(owner.keys() - _OWNERS):
             raise UsageError(
-                f"spec.resourceOwners.{name} has no counterpart", fix=f"Name owners by {', '.join(sorted(_OWNERS))}."
+                f"spec.resourceOwners.{name} cannot be converted", fix=f"Name owners by {', '.join(sorted(_OWNERS))}."
             )
         if "controller" in owner:
             # as it stands in a pod's ownerReferences: of a Deployment's pods that is the ReplicaSet

@@ -128,7 +128,7 @@ class PredictionSettings(Section, frozen=True):
         bool,
         setting(
             "Also refuse nodes if the forecast (p95) of their highest half hour's mean exceeds the threshold; the "
-            "5-minute peak of a node's page is another quantity.",
+            "5-minute peak on a node's page is another quantity.",
             when="only the present load should count",
         ),
     ] = True

@@ -48,7 +48,7 @@ def _report(
     gaps = [*reading.gaps, *(f"the configuration's {warning}" for warning in warnings)]
     blind = [node.name for node in plan.nodes if node.reason is Reason.FORECAST_MISSING]
     unjudged = [n.name for n in plan.nodes if n.reason not in (Reason.OK, Reason.FORECAST_MISSING)]
-    for names, lacking, so in ((blind, "forecast", "left alone"), (unjudged, "fresh NodeMetric", "not judged")):
+    for names, lacking, so in ((blind, "forecast", "not emptied"), (unjudged, "fresh NodeMetric", "not rebalanced")):
         if names:
             has, is_ = ("has", "is") if len(names) == 1 else ("have", "are")
             listed = ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
@@ -72,10 +72,10 @@ def _notes(
     pools = [pool for pool in load.pools() if pool.has_thresholds]
     for pool in pools:
         whose = f"pool {pool.name}" if pool.name else "configured thresholds" if configured else "default thresholds"
-        kind = "distances from the mean usage, " if pool.use_deviation_thresholds else ""
+        kind = ", as distances from the mean usage" if pool.use_deviation_thresholds else ""
         unset = 0 if pool.use_deviation_thresholds else 100
         values = (*pool.low_thresholds.pair(unset), *pool.high_thresholds.pair(unset))
-        yield f"{whose}: {kind}low cpu {values[0]:g} %, memory {values[1]:g} %; " + (
+        yield f"{whose}{kind}: low cpu {values[0]:g} %, memory {values[1]:g} %; " + (
             f"high cpu {values[2]:g} %, memory {values[3]:g} %"
         )
     if not pools:
@@ -83,8 +83,8 @@ def _notes(
     yield _forecasts_note(plan, reading) or "no forecasts were used: only the present usage decides"
     for stop in plan.stops:
         name = f"pool {stop.pool}, " if stop.pool else ""
-        yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
-    yield "a node counts as overloaded as soon as it is above its threshold: a single round has no anomaly detector"
+        yield f"{name}by the usage of {'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
+    yield "a node counts as overloaded as soon as it is above its threshold: a single round ignores anomalyCondition"
 
 
 def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
@@ -110,7 +110,7 @@ def emptying_report_of(
         thresholds = (*load.low_thresholds.pair(100), *load.high_thresholds.pair(100))
         default_text = "default thresholds: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
         notes.append(default_text.format(*thresholds))
-    notes.append(_forecasts_note(plan, reading) or "no forecasts were used: peaks may not fit on the other nodes")
+    notes.append(_forecasts_note(plan, reading) or "no forecasts were used: peaks of moved pods may fit on no node")
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
         notes.append(f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}")

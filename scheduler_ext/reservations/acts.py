@@ -165,7 +165,7 @@ def _require_first(plan: Plan, decision: Approval, standby: int | None) -> None:
 def _skip(request: SkipOccurrence, context: PlanContext) -> Intent:
     plan = context.live
     if plan.source is WindowSource.MANUAL:
-        raise UsageError(f"plan {request.plan} has only one window", fix="Reject the plan to skip it.")
+        raise UsageError(f"plan {request.plan} has only one window", fix="To skip its window, reject the plan.")
     if plan.recurring:
         return plan_terms.skip_start_patch(plan, request.start_seconds, context.now_seconds)
     window = plan.status.window or plan.window
@@ -218,14 +218,14 @@ class PlanAct:
 
 
 ACTS: Final = (
-    PlanAct(ApprovePlan, Right.APPROVE, PlanEvent.APPROVED, _approve, "Approved {plan} for {extent}. {next}"),
+    PlanAct(ApprovePlan, Right.APPROVE, PlanEvent.APPROVED, _approve, "Approved plan {plan} for {extent}. {next}"),
     PlanAct(RejectPlan, Right.APPROVE, PlanEvent.REJECTED, _reject,
             "Rejected plan {plan}: its reserved capacity is released, and no more is reserved."),
     PlanAct(SkipOccurrence, Right.PLAN, PlanEvent.SKIPPED, _skip,
-            "Skipped the occurrence of plan {plan} that begins {start}."),
+            "Skipped the occurrence of plan {plan} that begins at {start}."),
     PlanAct(RestoreOccurrence, Right.PLAN, PlanEvent.RESTORED,
             lambda asked, at: plan_terms.restore_start_patch(at.live, asked.start_seconds, at.now_seconds),
-            "The occurrence of plan {plan} that begins {start} is no longer skipped."),
+            "The occurrence of plan {plan} that begins at {start} is no longer skipped."),
     PlanAct(MakePlan, Right.PLAN, PlanEvent.MADE, lambda asked, at: plans.plan_creation(at.client, new_plan(asked)),
             "Created plan {plan}. It reserves capacity once somebody approves it."),
     PlanAct(EditPlan, Right.PLAN, PlanEvent.EDITED, _edit, "Changed plan {plan}."),

@@ -213,7 +213,7 @@ class ReservationMetrics:
         self._swaps = counter(f"{word}_hand_overs_total", "Hand-overs of reserved capacity, by outcome.", ["outcome"])
         self._hits = gauge(
             f"{word}_hit_ratio",
-            "Share of the Reservations ended in the last day that were used; NaN when none has ended.",
+            "Used share of the Reservations that ended in the last day; NaN if none ended.",
         )
         self._hits.set(math.nan)  # a replica that stands by shows none, not 0
         for outcome in get_args(HandOverOutcome):

@@ -161,7 +161,7 @@ def _reserved_status(
 ) -> ReservationStatus:
     """Return the status by what is reserved now; an Available Reservation stays so while lost capacity is requested."""
     left_out = not_considered(reservation.template, settings.scheduler_name)
-    text = f"the placeholder cannot request these constraints: {', '.join(left_out)}"
+    text = f"the placeholder lacks these constraints of the template: {', '.join(left_out)}"
     extra = [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)] if left_out else []
     open_ = [p for p in mine if p.alive and not p.node]
     missing = uncovered_capacity(view, reservation.uid, reservation)
@@ -172,7 +172,7 @@ def _reserved_status(
     unmade = view.unmade.get(str(address_of(reservation)), "")
     reason = impossible(reservation) or unmade or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
-        lacking = ", ".join(format_quantities(missing)) or reason or "waiting"
+        lacking = ", ".join(format_quantities(missing)) or reason or "a placeholder waits for a node"
         text = f"reserved capacity was lost and is requested again: {lacking}"
         return _with_phase(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not (impossible(reservation) or unmade)
@@ -210,7 +210,7 @@ def _keep_placeholders(
     for pod in sorted(by_name, key=lambda p: ([-p.requests.get(n, 0) for n in sorted(reservation.size)], bool(p.node))):
         without = {n: total.get(n, 0) - pod.requests.get(n, 0) for n in total}
         if all(without.get(n, 0) >= amount for n, amount in needed.items()):
-            intents.append(placeholder_deletion(pod.as_placeholder(), "its capacity is in use or no longer wanted"))
+            intents.append(placeholder_deletion(pod.as_placeholder(), "the placeholder is no longer needed"))
             remaining, total = [p for p in remaining if p is not pod], without
     excess = {n: total.get(n, 0) - needed.get(n, 0) for n in reservation.size}
     excess = {n: amount for n, amount in excess.items() if amount > 0}

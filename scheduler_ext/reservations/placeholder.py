@@ -161,7 +161,7 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
         ("resourceClaims", spec.get("resourceClaims")),
     ]
     other = str(spec.get("schedulerName") or scheduler_name)
-    scheduler = [] if other == scheduler_name else [f"schedulerName {other} (placed by {scheduler_name})"]
+    scheduler = [] if other == scheduler_name else [f"schedulerName {other} ({scheduler_name} places it)"]
     return [word for word, value in fields if value] + scheduler
 
 

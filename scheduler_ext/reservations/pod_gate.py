@@ -20,7 +20,7 @@ Json = Mapping[str, Any]
 
 OUR_GATES: Final = (RESERVATION_GATE, QUOTA_GATE, GANG_GATE)
 _PREFIX: Final = f"{QUOTA_GATE.partition('/')[0]}/"
-MISSPELT: Final = f"cotenant has no such gate and will not remove this one; its gates are {', '.join(OUR_GATES)}"
+MISSPELT: Final = f"cotenant does not know this gate and never removes it; cotenant's gates are {', '.join(OUR_GATES)}"
 
 
 @dataclass(frozen=True, slots=True)

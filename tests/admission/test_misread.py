@@ -108,7 +108,7 @@ def test_a_misspelt_gate_of_ours_is_named_and_gates_of_others_are_not() -> None:
     body = pod()
     body["spec"]["schedulingGates"] = [{"name": name} for name in names]
     (line,) = misread_on_pod(body, "shop")
-    assert "cotenant.dev/gnag" in line and "will not remove this one" in line
+    assert "cotenant.dev/gnag" in line and "never removes it" in line
 
 
 @pytest.mark.parametrize("key", QUOTA_LABELS)

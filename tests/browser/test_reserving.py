@@ -129,7 +129,7 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
         clock.seconds = REAL_SIX + 2 * HOUR
         expect(page.locator("#plan-next")).to_contain_text("of the reserved pod-time used", timeout=60_000)
         page.locator("#to-plan").click()
-        expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used a reservation")
+        expect(page.locator("#plan-score")).to_contain_text("2 of 2 pods used a reservation")
         expect(page.locator("#plan-line")).to_contain_text("ann: Approved by planner-ann")
     score = live_plans.status_of(name)["score"]
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
@@ -216,7 +216,7 @@ def test_a_first_visit_by_keys_alone_approves_a_plan_in_five_keys(
     expect(page.locator("#plan-approve-now")).to_be_focused()
     hand.keys("Enter")
     expect(page.locator("#plan-done")).to_contain_text("will be reserved at Thu 25 Feb 17:40 UTC")
-    expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web for the next occurrence.")
+    expect(page.locator("#said")).to_contain_text("Approved plan shop/deployment-web for the next occurrence.")
     record_property("keys pressed", hand.actions)
     # g v leads to the plans; Preview, Approve, and Enter on what asks once more.
     assert hand.actions <= MOST_ACTIONS
@@ -243,7 +243,7 @@ def test_what_an_act_answered_covers_no_button_and_goes_without_a_call_of_its_ow
     page = at_plans(open_page(f"{url}/reservations", size=NARROW))
     page.get_by_role("button", name="Approve", exact=True).click()
     page.get_by_role("button", name="Approve now", exact=True).click()
-    expect(page.locator("#said")).to_contain_text("Approved shop/deployment-web")
+    expect(page.locator("#said")).to_contain_text("Approved plan shop/deployment-web")
     assert page.evaluate(COVERED) == []
     page.get_by_role("button", name="New plan").click(timeout=5_000)  # refused while something lies above it
     expect(page.locator("#plan-done")).to_be_visible()
@@ -324,7 +324,7 @@ def test_an_answer_to_a_form_that_is_gone_is_no_error(open_page: Open, acting: t
     with page.expect_request(of_the_lines):
         page.get_by_text("Every occurrence").click()
     page.get_by_role("button", name="Approve now", exact=True).click()
-    expect(page.locator("#plan-done")).to_contain_text("Approved shop/deployment-web for every occurrence")
+    expect(page.locator("#plan-done")).to_contain_text("Approved plan shop/deployment-web for every occurrence")
     expect(page.locator("#plan-approve-lines")).to_have_count(0)
     assert late
     for route in late:
@@ -359,7 +359,7 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     page.get_by_label("Fri 26 Feb 18:00 UTC").check()
     page.get_by_role("button", name="Skip it").click()
     expect(page.locator("#plan-done")).to_contain_text(
-        "Skipped the occurrence of plan shop/daily that begins Fri 26 Feb"
+        "Skipped the occurrence of plan shop/daily that begins at Fri 26 Feb"
     )
     assert cluster.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
 

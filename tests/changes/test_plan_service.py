@@ -282,7 +282,7 @@ def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_
     cluster.api.patch(deployment, [runtime_class], "json")
     untold = service.preview(OWNER, PEAK)
     assert untold.reserved_core_hours == 16.0
-    assert [note for note in untold.notes if "No pod has the overhead of RuntimeClass kata" in note]
+    assert [note for note in untold.notes if "The overhead of RuntimeClass kata is unknown" in note]
     spec = {"containers": [{"name": "app", "image": "app"}], "runtimeClassName": "kata", "overhead": {"cpu": "1500m"}}
     pod = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": spec}
     cluster.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)

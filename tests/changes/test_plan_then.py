@@ -93,7 +93,7 @@ def test_the_service_says_both_and_the_page_and_the_command_show_them(cluster: S
     assert (plan_preview.fits, plan_preview.unplaced_then, plan_preview.nodes_then) == (True, 2, (("n1", 2),))
     assert "2 of 4 pods: n1 (2), by the forecast" in str(plan_actions.preview_table(plan_preview, "EUR"))
     rows = {row["what"]: row["answer"] for row in preview_table(plan_preview, "EUR").rows()}
-    assert (rows["fits now"], rows["fits at the start"]) == ("4 of 4 pods: n1 (4)", "2 of 4 pods: n1 (2)")
+    assert (rows["fits now"], rows["fits at the start"]) == ("4 of 4 pods: 4 on n1", "2 of 4 pods: 2 on n1")
 
 
 @pytest.mark.server

@@ -195,8 +195,8 @@ def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
     ]  # fmt: skip
     over = plan(PlanPhase.SCORED, status={"score": SCORE, "progress": OccurrenceProgress(SIX, most_reserved=4)})
     last = story.timeline(over, [], SIX + 3 * HOUR)[-1]
-    assert last.title == "scored" and last.words.startswith("Coverage 90 % of the needed pod-time: 3 pods of 4 used a")
-    assert "1 pod waited without a reservation, all available 13 min before the start" in last.words
+    assert last.title == "scored" and last.words.startswith("Coverage 90 % of the needed pod-time: 3 of 4 pods used a")
+    assert "1 pod waited without a reservation, capacity was complete 13 min before the start" in last.words
 
 
 def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
@@ -295,7 +295,7 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
     lent_score = replace(SCORE, lent_core_hours=0.5)
     assert plan_scores.summary(lent_score).endswith(
-        "1.5 core-hours were idle (batch pods used 0.5 core-hours); 81 % of the reserved pod-time used."
+        "1.5 core-hours were idle (batch pods used 0.5 of them); 81 % of the reserved pod-time used."
     )
     assert "1.5 core-hours were idle; 81 %" in plan_scores.summary(SCORE)
     (row,) = score_table(plan(status={"score": lent_score})).rows()

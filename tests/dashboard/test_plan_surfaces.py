@@ -104,7 +104,7 @@ def test_a_lead_says_its_sign_on_every_surface(tmp_path: Path, seconds: int | No
         "next step": story.next_step(peak_plan, SIX + 3 * HOUR),
         "report": report["Reserved pods"],
     }
-    expected = "never all available" if seconds is None else f"all available {lead_text}"
+    expected = "capacity was never complete" if seconds is None else f"capacity was complete {lead_text}"
     assert {name: expected in text for name, text in surfaces.items()} == dict.fromkeys(surfaces, True)
     assert "0 s before" not in "".join(surfaces.values()).replace("20 s", "")
     (row,) = score_table(peak_plan).rows()
@@ -131,7 +131,7 @@ def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) ->
     text = plan_scores.summary(LATE)
     # 16 % of the needed pod-time was covered; 98 % is of the little that was reserved
     assert text.startswith(
-        "Coverage 16 % of the needed pod-time: 2 pods of 2 used a reservation, 5 pods waited without"
+        "Coverage 16 % of the needed pod-time: 2 of 2 pods used a reservation, 5 pods waited without"
     )
     assert text.index("Coverage 16 %") < text.index("98 % of the reserved pod-time used")
     listed = text_of(board.live(view, "", BoardPlans((peak_plan,))))
@@ -157,7 +157,7 @@ def test_what_a_back_test_expects_has_one_unit_of_time_on_page_and_command() -> 
 def test_a_coverage_that_nobody_needed_is_no_success(tmp_path: Path) -> None:
     idle = replace(SCORE, used=0, missed=0, needed=0, coverage=1.0, hit_ratio=0.0)
     peak_plan = plan(PlanPhase.SCORED, status={"score": idle})
-    assert plan_scores.summary(idle).startswith("No pod needed the reserved capacity: 0 pods of 4 used")
+    assert plan_scores.summary(idle).startswith("No pod needed the reserved capacity: 0 of 4 pods used")
     assert "100 %" not in text_of(plan_page.past(peak_plan, "USD"))
     (row,) = score_table(peak_plan).rows()
     assert row["coverage"] is None
@@ -344,4 +344,4 @@ def test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage(tmp_path: Path
     newest: Score = read.status.scores[0]
     assert (newest.lead_seconds, newest.coverage, newest.hit_ratio) == (-15900, 0.16, 0.98)
     assert display.percent(newest.coverage) in plan_scores.summary(newest)
-    assert "all available 265 min after the start" in plan_scores.summary(newest)
+    assert "capacity was complete 265 min after the start" in plan_scores.summary(newest)

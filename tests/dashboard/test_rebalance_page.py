@@ -134,7 +134,7 @@ def test_tables_have_the_columns_of_the_command_line_with_their_units() -> None:
     for schema in (NODES, MOVES, JOBS):
         for column in schema.columns:
             assert column.wide or f'"{column.title}"' in text, column.title
-    assert '"Gain, seconds of a node"' in text and '"Cost, seconds of a node"' in text
+    assert '"Gain, node-seconds"' in text and '"Cost, node-seconds"' in text
 
 
 def test_the_address_chooses_the_resource() -> None:

@@ -124,8 +124,8 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
         (
             None,
             "Reserving",
-            "Capacity for 0 of 2 pods is reserved. No pod has the overhead of RuntimeClass kata: the capacity "
-            "covers only the request, and a pod may need more.",
+            "Capacity for 0 of 2 pods is reserved. The overhead of RuntimeClass kata is unknown until a pod has "
+            "it: the capacity covers only the request, and a pod may need more.",
         ),
     ],
 )

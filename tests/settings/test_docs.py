@@ -31,7 +31,7 @@ def test_every_setting_has_a_doc_a_domain_and_a_default() -> None:
 def test_a_setting_about_thresholds_and_forecasts_says_which_peak_they_are_compared_with(path: str) -> None:
     # the page of a node shows a peak of 5-minute values: no threshold is compared with that one
     doc = catalogue(Settings)[path].doc
-    assert "half hour" in doc and "5-minute peak of a node's page is another quantity" in doc
+    assert "half hour" in doc and "5-minute peak on a node's page is another quantity" in doc
 
 
 def test_a_unit_in_a_name_is_the_unit_declared() -> None:

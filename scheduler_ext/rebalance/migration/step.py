@@ -149,7 +149,7 @@ def _lost_capacity_failure(
         return fail_job(view, job, JobReason.MISSING_RESERVATION, text)
     text = room.refusal(reservation)
     if room.is_capacity_reserved(reservation) and reservation.status.node == node:
-        text = f"reservation {reservation.name} reserves capacity on the pod's own node"
+        text = f"reservation {reservation.name} reserves capacity on the pod's own node; a move needs another node"
     return fail_job(view, job, JobReason.UNSCHEDULABLE, text) if text else None
 
 
@@ -180,8 +180,8 @@ def _end_text(view: MigrationView, pod: RebalancePod) -> str:
     """Return that an evicted pod is ending, or what keeps it beyond its grace period."""
     if not pod.is_stuck(view.now_seconds):
         return "the pod is ending"
-    keeper = f"its finalizers {', '.join(pod.finalizers)}" if pod.finalizers else f"node {pod.facts.node}"
-    return f"the pod has not ended in its grace period; it is kept by {keeper}"
+    keeper = f"finalizers {', '.join(pod.finalizers)} keep" if pod.finalizers else f"node {pod.facts.node} keeps"
+    return f"the pod has not ended in its grace period: {keeper} the pod"
 
 
 def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending: RebalancePod | None) -> JobAdvance:

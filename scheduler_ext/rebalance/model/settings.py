@@ -48,7 +48,7 @@ class DeschedulerSettings(Section, frozen=True):
         Literal["forecast", "observed"],
         setting(
             "Compare thresholds only with usage now (observed), or also with the mean of each half hour of the next 24 "
-            "hours (forecast). Page Rebalance shows the highest of these means; the 5-minute peak of a node's page is "
+            "hours (forecast). Page Rebalance shows the highest of these means; the 5-minute peak on a node's page is "
             "another quantity.",
             when="only present usage should decide",
         ),

@@ -25,15 +25,15 @@ NODES: Final = Schema(
     (
         Column("node", "Node", Kind.TEXT, "Name of the node."),
         Column("pool", "Pool", Kind.TEXT, "Node pool in the configuration; empty for nodes of no pool.", wide=True),
-        Column("load", "Load", Kind.TEXT, "low, between, high, high soon (by forecast), emptying or unknown."),
+        Column("load", "Load", Kind.TEXT, "Load by thresholds: low, between, high, high soon, emptying or unknown."),
         *(
             Column(f"{resource}_{name}", f"{title} {heading}", Kind.RATIO, text, wide=name in ("peak_after", "high"))
             for resource, title in RESOURCES
             for name, heading, text in SHARES
         ),
-        Column("moves", "Moves", Kind.INTEGER, "Number of pods that leave (negative) or arrive.", sign=Sign.EITHER),
-        Column("mark", "Mark", Kind.TEXT, "What happens to the emptying taint: set, stays or taken away.", wide=True),
-        Column("reason", "Reason", Kind.TEXT, "Why the node has no load class."),
+        Column("moves", "Moves", Kind.INTEGER, "Pods that arrive minus pods that leave.", sign=Sign.EITHER),
+        Column("mark", "Mark", Kind.TEXT, "Change of the emptying taint: set, stays or taken away.", wide=True),
+        Column("reason", "Reason", Kind.TEXT, "Why the node's load is unknown."),
     ),
     ("node",),
 )
@@ -41,19 +41,19 @@ MOVES: Final = Schema(
     "rebalance_moves",
     (
         Column("decision", "Decision", Kind.TEXT, "move or stay."),
-        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME; empty: the node's remaining pods."),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME; empty if all remaining pods of the node stay."),
         Column("source", "From", Kind.TEXT, "Node on which the pod runs."),
         Column("target", "To", Kind.TEXT, "Node on which the pod fits best; the scheduler decides."),
         Column("cpu", "CPU", Kind.MILLICORES, "CPU usage of the pod."),
         Column("memory", "Memory", Kind.BYTES, "Memory usage of the pod."),
         Column(
             "gain",
-            "Gain, seconds of a node",
+            "Gain, node-seconds",
             Kind.NUMBER,
-            "Overload that the move removes, or time that it frees on a node, in node-seconds.",
+            "Overload that the move removes, or its part of the time that the emptied node is free.",
             unit=Unit.NODE_SECONDS,
         ),
-        Column("cost", "Cost, seconds of a node", Kind.NUMBER, "Cost of the pod's restart.", unit=Unit.NODE_SECONDS),
+        Column("cost", "Cost, node-seconds", Kind.NUMBER, "Cost of the pod's restart.", unit=Unit.NODE_SECONDS),
         Column("restart_seconds", "Restart s", Kind.NUMBER, "Seconds for which the pod is unavailable.", wide=True),
         Column("overload_seconds", "Overload s", Kind.NUMBER, "Seconds for which the overload lasts.", wide=True),
         Column("unjudged", "Not checked", Kind.TEXT, "Constraints that only the scheduler checks.", wide=True),
@@ -70,14 +70,12 @@ MOVES: Final = Schema(
 EMPTYING: Final = Schema(
     "rebalance_emptying",
     (
-        Column("node", "Node", Kind.TEXT, "Name of an under-used or tainted node."),
-        Column("decision", "Mark", Kind.TEXT, "Emptying taint: set, stays, taken away, or left alone (not emptied)."),
+        Column("node", "Node", Kind.TEXT, "Name of a node that is under-used or has the emptying taint."),
+        Column("decision", "Mark", Kind.TEXT, "Emptying taint: set, stays, taken away; left alone: node not emptied."),
         Column("by", "By", Kind.TEXT, "Who started the emptying: a person or the manager."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that still have to leave the node."),
-        Column("gain", "Gain, seconds of a node", Kind.NUMBER, "Node-time freed by emptying.", unit=Unit.NODE_SECONDS),
-        Column(
-            "cost", "Cost, seconds of a node", Kind.NUMBER, "Cost of all moves off the node.", unit=Unit.NODE_SECONDS
-        ),
+        Column("gain", "Gain, node-seconds", Kind.NUMBER, "Node-time freed by emptying.", unit=Unit.NODE_SECONDS),
+        Column("cost", "Cost, node-seconds", Kind.NUMBER, "Cost of all moves off the node.", unit=Unit.NODE_SECONDS),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that keeps the node from being emptied."),
         Column("reason", "Reason", Kind.TEXT, "Code of docs/reasons.md."),
     ),
@@ -89,7 +87,7 @@ JOBS: Final = Schema(
     (
         Column("job", "Job", Kind.TEXT, "Name of the PodMigrationJob.", wide=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that is moved.", essential=True),
-        Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; paused jobs say so."),
+        Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted, and whether paused."),
         Column("step", "Step", Kind.TEXT, "Present step of the job, as its controller reports it."),
         Column("source", "From", Kind.TEXT, "The node that the pod was on when the move was approved."),
         Column("target", "To", Kind.TEXT, "Node to which the pod moves; at first the planned one."),

@@ -44,7 +44,7 @@ GenerationOption = Annotated[
         "--generation",
         min=1,
         metavar="N",
-        help="Approve only if the plan still has this generation (see the dry run). Default: the present generation.",
+        help="Approve only if the plan still has this generation; a dry run shows it. Default: the present generation.",
     ),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, which the plan's history shows.")]
@@ -143,8 +143,8 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         if plan.status.window:
             at = datetime.fromtimestamp(plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
             is_past = plan.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
-            when = f"is being reserved now: it was due at {at}" if is_past else f"will be reserved at {at}"
-            done += f"\nits capacity {when}"
+            when = f"is being reserved now, later than the due time {at}" if is_past else f"will be reserved at {at}"
+            done += f"\ncapacity for the plan {when}"
         done += beside
     elif isinstance(request, RejectPlan):
         done = f"the rejection by {plan.approval.by if plan.approval else ''} was written to the plan"
@@ -167,8 +167,8 @@ def _standby_lines(plan: Plan) -> list[str]:
         return []
     return [
         f"standby: capacity for {counted(plan.standby, 'more pod')} of "
-        f"{plan.cores_per_pod:g} cores at all times, "
-        f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves the plan without it"
+        f"{plan.cores_per_pod:g} cores is reserved at all times, "
+        f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves the plan without standby"
     ]
 
 
@@ -358,7 +358,7 @@ def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
     cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     call.print(tried)
-    message(f"replayed {past.days:.0f} days, one forecast a day; a missed core-hour costs {ratio:g} idle core-hours")
+    message(f"replayed {past.days:.0f} days, one forecast a day; a missed core-hour equals {ratio:g} idle core-hours")
 
 
 def _read(settings: SettingSections, name: str) -> Plan:

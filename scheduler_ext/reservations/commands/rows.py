@@ -56,10 +56,10 @@ SCORES: Final = Schema(
         *_KEY,
         Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
         Column("planned", "Expected", Kind.INTEGER, "Pods that the plan expected beyond the baseline pods."),
-        Column("needed", "Needed", Kind.INTEGER, "Most pods that used or lacked reserved capacity at once."),
-        Column("held", "Reserved", Kind.INTEGER, "Most pods for which capacity was reserved at once."),
-        Column("used", "Used", Kind.INTEGER, "Most pods that used reserved capacity at once."),
-        Column("missed", "Missed", Kind.INTEGER, "Most pods that waited for capacity at once."),
+        Column("needed", "Needed", Kind.INTEGER, "Peak number of pods that used or lacked reserved capacity."),
+        Column("held", "Reserved", Kind.INTEGER, "Peak number of pods for which capacity was reserved."),
+        Column("used", "Used", Kind.INTEGER, "Peak number of pods that used reserved capacity."),
+        Column("missed", "Missed", Kind.INTEGER, "Peak number of pods that waited for capacity."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that had capacity."),
         Column("hit", "Used", Kind.RATIO, "Share of the reserved pod-time that was used."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod of the workload used."),
@@ -70,7 +70,7 @@ SCORES: Final = Schema(
             "lead_seconds",
             "Lead s",
             Kind.INTEGER,
-            "Seconds before the start at which all capacity was reserved; negative if late, empty if never.",
+            "Seconds from when all capacity was reserved to the start; negative if late, empty if never.",
             sign=Sign.EITHER,
         ),
     ),
@@ -99,7 +99,7 @@ BACKTESTS: Final = Schema(
             "cost",
             "Cost",
             Kind.NUMBER,
-            "Idle core-hours plus weighted missed core-hours; lower is better.",
+            "Idle core-hours plus plans.miss_cost_ratio times missed core-hours; lower is better.",
             unit=Unit.CORE_HOURS,
         ),
         Column("chosen", "Chosen", Kind.TEXT, "* marks the quantile that the plan proposes.", wide=False),
@@ -171,8 +171,8 @@ def backtest_table(tried: Iterable[tuple[str, PlanAccount, bool]], cores: float,
 
 
 def _placement_text(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
-    placed = ", ".join(f"{name} ({pods})" for name, pods in nodes[:8])
-    more = f" and {measures.left_out_count(len(nodes), 8)} more" if len(nodes) > 8 else ""
+    placed = ", ".join(f"{pods} on {name}" for name, pods in nodes[:8])
+    more = f" and {measures.left_out_count(len(nodes), 8)} more nodes" if len(nodes) > 8 else ""
     return f"{measures.left_out_count(count, unplaced)} of {count} pods: {placed or 'no node'}{more}"
 
 
@@ -187,7 +187,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
     """Return the preview of an approval as a table with one question and its answer per row."""
     late = preview.unplaced_then
     displaced = f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}"
-    then = "no forecast of the start" if late is None else _placement_text(preview.count, late, preview.nodes_then)
+    then = "no node has a forecast" if late is None else _placement_text(preview.count, late, preview.nodes_then)
     rows = [
         ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
         ("fits at the start", then),
@@ -195,7 +195,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
         ("reserved", f"{preview.reserved_core_hours:.1f} core-hours, {preview.reserved_cost:.2f} {currency}"),
         (
             "standby",
-            f"capacity for {counted(preview.standby, 'more pod')} at all times: "
+            f"capacity for {counted(preview.standby, 'more pod')} is reserved at all times: "
             f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
             "--standby 0 approves the plan without standby",
         )
@@ -216,19 +216,19 @@ def preview_table(preview: Preview, currency: str) -> Table:
 
 
 def terms_text(plan: Plan) -> str:
-    """Return what an approval would reserve, for which workload and when (UTC): "2 pods of cpu 500m for ..."."""
+    """Return what an approval would reserve, for which workload and when (UTC): "capacity for 2 pods of ..."."""
     size = ", ".join(f"{name} {amount}" for name, amount in sorted(plan.per_pod_text.items())) or "no amount"
-    pods = f"{'at most ' if plan.windows else ''}{counted(plan.count, 'pod')} of {size}"
+    pods = f"{'at most ' if plan.windows else ''}{counted(plan.count, 'pod')} of {plan.owner.kind}/{plan.owner.name}"
     when = "in the next window of the forecast"
     if plan.recurring:
-        when = f"at {plan.recurring.schedule} {plan.recurring.zone} for {plan.recurring.duration_seconds / 3600:g} h"
+        when = f"at {plan.recurring.schedule} ({plan.recurring.zone}) for {plan.recurring.duration_seconds / 3600:g} h"
     elif plan.windows:
         when = f"in the windows {window_text(plan.windows)} (UTC)"
     elif plan.window:
         begin, end = (datetime.fromtimestamp(at, UTC) for at in (plan.window.start_seconds, plan.window.end_seconds))
         when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
     itself = "; later occurrences are approved automatically" if plan.policy.auto else ""
-    return f"{pods} for {plan.owner.kind}/{plan.owner.name}, {when}, as {plan.realisation.value}{itself}"
+    return f"capacity for {pods} ({size} each), {when}, realised as {plan.realisation.value}{itself}"
 
 
 def window_text(peaks: Sequence[PeakWindow]) -> str:

@@ -45,8 +45,8 @@ def lead_words(seconds: int | None) -> str:
 
 
 def available_words(seconds: int | None) -> str:
-    """Return a lead time as a clause: "all available 19 min before the start", "never all available"."""
-    return "never all available" if seconds is None else f"all available {lead_words(seconds)}"
+    """Return a lead time as a clause: "capacity was complete 19 min before the start"."""
+    return "capacity was never complete" if seconds is None else f"capacity was complete {lead_words(seconds)}"
 
 
 def coverage_words(score: Score) -> str:
@@ -63,9 +63,9 @@ def hit_words(score: Score) -> str:
 
 def summary(score: Score) -> str:
     """Return a sentence about an occurrence: its coverage, pods, lead time and idle core-hours."""
-    pods = f"{_pods(score.used)} of {score.reserved} used a reservation"
+    pods = f"{score.used} of {_pods(score.reserved)} used a reservation"
     missed = f", {_pods(score.missed)} waited without a reservation" if score.missed else ""
-    lent = "" if score.lent_core_hours is None else f" (batch pods used {score.lent_core_hours:,.1f} core-hours)"
+    lent = "" if score.lent_core_hours is None else f" (batch pods used {score.lent_core_hours:,.1f} of them)"
     return (
         f"{coverage_words(score)}: {pods}{missed}, {available_words(score.lead_seconds)}. "
         f"{score.idle_core_hours:,.1f} core-hours were idle{lent}; {hit_words(score)}."
@@ -134,7 +134,7 @@ def reports(plan: Plan) -> list[OccurrenceReport]:
 
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
     """Return the report as pairs of a question and its answer, for people."""
-    lent = "" if report.lent_core_hours is None else f" (batch pods used {report.lent_core_hours:.1f} core-hours)"
+    lent = "" if report.lent_core_hours is None else f" (batch pods used {report.lent_core_hours:.1f} core-hours of it)"
     share = "" if report.coverage is None else f", coverage {percent(report.coverage)}"
     waited = f"{_pods(report.waiting_pods)} found no reserved capacity{share}"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
@@ -147,7 +147,7 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
         ("Reserved pods", f"{report.reserved_pods}, {available_words(report.ready_seconds)}; {report.used_pods} used"),
         ("Covered", "yes: every pod of the peak found reserved capacity" if report.covered else f"no: {waited}"),
         ("Idle while reserved", f"{report.idle_core_hours:.1f} core-hours, {report.cost:.2f} {currency}{lent}"),
-        ("Without it", report.without),
+        ("Without the plan", report.without),
     ]
 
 

@@ -15,7 +15,7 @@ class ReservationSettings(Section, frozen=True):
     mode: Annotated[
         Literal["pinned", "last-resort"],
         setting(
-            "How owner pods get reserved capacity: pinned puts them on its node; last-resort lets them take it only "
+            "How owner pods get reserved capacity: pinned puts them where it is; last-resort lets them take it only "
             "if no other node has capacity. The annotation cotenant.dev/reservation-mode overrides this setting.",
             when="owner pods should use other nodes first",
         ),
@@ -94,8 +94,8 @@ class PlanSettings(Section, frozen=True):
     miss_cost_ratio: Annotated[
         float,
         setting(
-            "Cost of a missing core-hour, in idle core-hours; 19 reserves the quantile 0.95 of the demand.",
-            when="a missing core-hour costs you more, or less, than the default says",
+            "Cost of a missed core-hour, in idle core-hours; with 19, plans reserve the quantile 0.95 of the demand.",
+            when="a missed core-hour costs you more, or less, than the default says",
             gt=0,
             le=999,
         ),

@@ -54,7 +54,7 @@ class PlanAccount:
         return (
             f"would have reserved {self.reserved * cores_per_pod:,.0f} core-hours, {percent(self.hit_ratio)} used; "
             f"{self.missed_peaks} of {counted(self.peaks, 'peak')} missed, "
-            f"{percent(self.coverage, 1)} of the needed core-time covered"
+            f"{percent(self.coverage, 1)} of the needed pod-time covered"
         )
 
 

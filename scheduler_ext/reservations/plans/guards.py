@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.text import percent
 from cotenant.scheduler_ext.reservations.model.plan import WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
@@ -74,9 +75,10 @@ def _quota(situation: Situation) -> PlanGuardResult:
     for name, amount in sorted(situation.wanted.items()):
         remaining = situation.quota_left.get(name)
         if remaining is not None and amount > remaining:
-            message = f"{name}: the plan's pods need {amount}, the namespace's ResourceQuota has {remaining} left."
+            need, left = (format_quantities({name: each})[name] for each in (amount, remaining))
+            message = f"{name}: the plan's pods need {need}, the namespace's ResourceQuota has {left} left."
             return PlanGuardResult(guard, False, "OverQuota", message)
-    return PlanGuardResult(guard, True, "WithinQuota", "The namespace's quota has capacity for the plan's pods.")
+    return PlanGuardResult(guard, True, "WithinQuota", "No ResourceQuota of the namespace excludes the plan's pods.")
 
 
 def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
@@ -87,8 +89,8 @@ def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
     if situation.source is not WindowSource.FORECAST:
         return PlanGuardResult(GAIN, True, "NotForecast", "The plan has no forecast.")
     if situation.skill is None or not math.isfinite(situation.skill):
-        return PlanGuardResult(GAIN, False, "SkillUnknown", "No back-test of this workload's forecasts yet.")
-    skill_text = f"The forecast's gain over last week's demand is {situation.skill:+z.2f}"
+        return PlanGuardResult(GAIN, False, "SkillUnknown", "This workload's forecasts have no back-test yet.")
+    skill_text = f"The forecast's gain, the share of cost saved against last week's demand, is {situation.skill:+z.2f}"
     if situation.skill <= settings.minimum_skill:
         return PlanGuardResult(GAIN, False, "NoSkill", f"{skill_text}; it must be above {settings.minimum_skill:g}.")
     return PlanGuardResult(GAIN, True, "Skilled", f"{skill_text}.")

@@ -269,9 +269,9 @@ def _against(inputs: _StepInputs, expected: Expected | None) -> str:
         ),
         (
             idle is not None and expected.idle_core_hours > idle,
-            f"{expected.idle_core_hours:.1f} idle core-hours are expected, the policy allows {idle}.",
+            f"{expected.idle_core_hours:.1f} idle core-hours a day are expected, the policy allows {idle}.",
         ),
-        (cost is not None and expected.cost > cost, f"Expected cost is {expected.cost:.2f}, the policy allows {cost}."),
+        (cost is not None and expected.cost > cost, f"Daily cost is {expected.cost:.2f}, the policy allows {cost}."),
     )
     return next((word for fails, word in checks if fails), "")
 
@@ -317,7 +317,7 @@ def _step_after_take_over(inputs: _StepInputs, status: PlanStatus, first: bool) 
     earlier = [c for c in inputs.plan.status.conditions if c.type == RESERVED and c.reason == TAKEN_OVER and not first]
     if not earlier and not inputs.seen.taken_over:
         return None
-    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} The plan does not set it in this window."
+    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} The plan will not set it in this window."
     status = _with_condition(inputs, status, RESERVED, TAKEN_OVER, sentence)
     return PlanStep(status, 0 if earlier else status.count)
 
@@ -328,7 +328,7 @@ def _with_standby(inputs: _StepInputs, due: PlanStep) -> PlanStep:
     if not standby:
         return due
     if status.phase is PlanPhase.APPROVED and inputs.now < status.reserve_at_seconds:
-        word = f"Capacity for {standby} pods is reserved at all times. {inputs.seen.size_note}".strip()
+        word = f"Capacity for {counted(standby, 'pod')} is reserved at all times. {inputs.seen.size_note}".strip()
         status = _with_condition(inputs, status, RESERVED, "Standby", word, inputs.seen.use.free > 0)
     progress = _since_last(status)
     passed, period = inputs.now - progress.as_of_seconds, inputs.settings.interval_seconds

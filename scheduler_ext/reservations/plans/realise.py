@@ -86,8 +86,8 @@ def size_note(plan: Plan, owner: OwnerTemplate | None) -> str:
         workload = f"{plan.owner.kind} {plan.namespace}/{plan.owner.name}"
         return f"{workload} does not exist or cannot be read: nothing more is reserved."
     return (
-        f"No pod has the overhead of RuntimeClass {owner.runtime_class}: the capacity covers only the request, and "
-        f"a pod may need more."
+        f"The overhead of RuntimeClass {owner.runtime_class} is unknown until a pod has it: the capacity covers only "
+        f"the request, and a pod may need more."
     )
 
 

@@ -135,7 +135,7 @@ class Lead:
         """Return the lead time as text, as the sum of its parts."""
         start = "measured" if self.measured else "assumed"
         return (
-            f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + capacity freed "
+            f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + freeing capacity "
             f"{self.free_seconds:.0f} + scheduler {self.scheduler_seconds:.0f} + control period "
             f"{self.period_seconds:.0f} + plan's lead {self.wish_seconds:.0f}"
         )

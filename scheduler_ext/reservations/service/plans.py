@@ -163,7 +163,7 @@ def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     owner, namespace = requested.owner, requested.namespace
     workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
     if workload is None:
-        raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Write NAMESPACE/KIND/NAME.")
+        raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Name a workload that exists.")
     template = dict(((workload.get("spec") or {}).get("template") or {}).get("spec") or {})
     template.pop("overhead", None)  # it is added to what is reserved for a pod
     requests = {

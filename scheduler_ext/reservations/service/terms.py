@@ -206,7 +206,7 @@ def restore_start_patch(plan: Plan, start_seconds: float, now_seconds: float) ->
         skipped_starts = ", ".join(moment(start) for start in skips) or "none"
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} does not skip {moment(start_seconds)}",
-            fix=f"Choose one of the skipped starts: {skipped_starts}.",
+            fix=f"Choose a start that the plan skips (now: {skipped_starts}).",
         )
     if start_seconds < now_seconds:
         raise UsageError(f"the occurrence of {moment(start_seconds)} has already begun", fix="Choose a later start.")
@@ -223,7 +223,7 @@ def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
     }
     bounds = {name: value for name, value in limits.items() if value is not None}
     text = ", ".join(f"{name} {value:g}" for name, value in bounds.items())
-    says = f"is approved automatically ({text or 'without limits'})" if policy.auto else "needs a person's approval"
+    says = f"is approved automatically, limits: {text or 'none'}" if policy.auto else "needs a person's approval"
     return _patch(plan, [_set("policy", {"autoApprove": policy.auto, **bounds})], says)
 
 

@@ -285,13 +285,13 @@ def test_gates_of_a_pod_that_is_being_deleted_and_misspelt_ones_are_promised_to_
             assert all(reasons[gate].startswith("the pod is being deleted") for gate in GATES)
             assert "the manager removes the gate" not in queue + "".join(reasons.values())
             typo = cluster.run("explain", "queue", "research/typo").stderr
-            assert "cotenant.dev/qota: cotenant has no such gate" in typo
+            assert "cotenant.dev/qota: cotenant does not know this gate" in typo
             (reason,) = [
                 row["reason"]
                 for row in cluster.rows("explain", "pod", "research/typo")
                 if row["rule"] == "cotenant.dev/qota"
             ]
-            assert "will not remove this one" in reason
+            assert "never removes it" in reason
     finally:
         cluster.api.patch(path, [{"op": "remove", "path": "/metadata/finalizers"}], "json")
         cluster.api.delete("/api/v1/namespaces/research/pods/typo", gracePeriodSeconds="0")

@@ -105,7 +105,7 @@ def test_a_node_that_is_emptied_is_shown_with_its_taint() -> None:
     (move,) = report.moves.rows()
     assert (move["pod"], move["target"], move["reason"]) == ("shop/a-1", "full", "node is emptied")
     assert "low: taint cotenant.dev/emptying:PreferNoSchedule set" in report.notes
-    assert "no forecasts were used: peaks may not fit on the other nodes" in report.notes
+    assert "no forecasts were used: peaks of moved pods may fit on no node" in report.notes
     assert report.gaps[0] == "the configuration's $.x is not read" and "silent" in report.gaps[1]
 
 

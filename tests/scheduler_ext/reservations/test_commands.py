@@ -140,12 +140,12 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     events = ("plan-asked", "plan-made", "plan-refused", "plan-asked", "plan-approved")
     assert rows == [(event, name) for event in events]
     # one pod of half a core, all day
-    standby = "standby: capacity for 1 more pod of 0.5 cores at all times, at most 12.0 idle core-hours a day"
+    standby = "standby: capacity for 1 more pod of 0.5 cores is reserved at all times, at most 12.0 idle core-hours"
     assert standby in run("approve", name, "--standby", "1", *where).stderr
     # Who approves without naming a generation is shown what is approved, and no other.
     printed = " ".join(run("approve", name, "--standby", "1", *where, "--yes").stderr.split())
-    terms = "3 pods of cpu 500m, memory 1Gi for Deployment/web, at 0 18 * * * Etc/UTC for 2 h, as Reservation"
-    assert f"{name}: {terms} plan generation " in printed and standby in printed
+    terms = "capacity for 3 pods of Deployment/web (cpu 500m, memory 1Gi each), at 0 18 * * * (Etc/UTC) for 2 h, "
+    assert f"{name}: {terms}realised as Reservation plan generation " in printed and standby in printed
     assert run("approve", name, "--standby", "0", *where, "--yes").exit_code == 0
     assert api.get(path)["spec"]["amount"]["standby"] == 0
     (row,) = json.loads(run("list", "-n", namespace, *where, "-o", "json").stdout)
@@ -158,7 +158,9 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     report = {row["what"]: row["answer"] for row in json.loads(run("report", name, *where, "-o", "json").stdout)}
     assert report["Window"] == "2027-03-05 18:00 to 20:00 UTC"
     assert report["Expected peak"] == "3 pods beyond the baseline"
-    assert report["Without it"].startswith("An upper bound, not measured: up to 1 of the 2 pods might have waited")
+    assert report["Without the plan"].startswith(
+        "An upper bound, not measured: up to 1 of the 2 pods might have waited"
+    )
 
 
 def test_a_plan_that_does_not_exist_is_said_in_words(api: Api, control_plane: ControlPlane, namespace: str) -> None:

@@ -27,23 +27,23 @@ def report_lines(score: Score) -> dict[str, str]:
 
 def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
     # 780 s are 13 min
-    assert report_lines(SCORE) | {"Without it": ""} == {
+    assert report_lines(SCORE) | {"Without the plan": ""} == {
         "Expected peak": "4 pods beyond the baseline",
         "Peak that came": "4 pods beyond the baseline",
-        "Reserved pods": "4, all available 13 min before the start; 3 used",
+        "Reserved pods": "4, capacity was complete 13 min before the start; 3 used",
         "Covered": "no: 1 pod found no reserved capacity, coverage 90 %",
-        "Idle while reserved": "1.5 core-hours, 0.10 USD (batch pods used 0.5 core-hours)",
-        "Without it": "",
+        "Idle while reserved": "1.5 core-hours, 0.10 USD (batch pods used 0.5 core-hours of it)",
+        "Without the plan": "",
     }
     assert report_lines(replace(SCORE, missed=0))["Covered"] == "yes: every pod of the peak found reserved capacity"
     assert "5 min after the start" in report_lines(replace(SCORE, lead_seconds=-300))["Reserved pods"]
-    assert "never all available" in report_lines(replace(SCORE, lead_seconds=None))["Reserved pods"]
+    assert "capacity was never complete" in report_lines(replace(SCORE, lead_seconds=None))["Reserved pods"]
 
 
 def test_what_an_earlier_version_did_not_record_is_said_to_be_unknown() -> None:
     old = report_lines(replace(SCORE, planned=None, needed=None, others_waiting=None, lent_core_hours=None))
     assert old["Expected peak"] == old["Peak that came"] == "unknown: an earlier version of cotenant did not record it"
-    assert old["Without it"].startswith("Unknown, because")
+    assert old["Without the plan"].startswith("Unknown, because")
     assert old["Idle while reserved"] == "1.5 core-hours, 0.10 USD"
 
 
@@ -51,7 +51,7 @@ def test_what_an_earlier_version_did_not_record_is_said_to_be_unknown() -> None:
 def test_without_it_no_more_pods_wait_than_used_it_or_than_others_could_have_displaced(
     used: int, others: int | None
 ) -> None:
-    text = report_lines(replace(SCORE, used=used, others_waiting=others))["Without it"]
+    text = report_lines(replace(SCORE, used=used, others_waiting=others))["Without the plan"]
     if not used:
         assert text.startswith("The same")
     elif others is None:

@@ -143,7 +143,7 @@ def test_what_a_placeholder_cannot_ask_for_is_named() -> None:
 def test_a_template_for_another_scheduler_than_the_placeholders_says_so() -> None:
     template = {"spec": {"schedulerName": "koord-scheduler"}}
     assert not_considered(template, "default-scheduler") == [
-        "schedulerName koord-scheduler (placed by default-scheduler)"
+        "schedulerName koord-scheduler (default-scheduler places it)"
     ]
     assert not_considered(template, "koord-scheduler") == []
 

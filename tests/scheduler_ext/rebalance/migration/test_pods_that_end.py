@@ -155,8 +155,8 @@ def test_a_move_is_done_when_the_successor_is_ready_though_its_old_pod_does_not_
     status = advance_job(view([EVICTED], [old, SUCCESSOR], taken), EVICTED).status
     assert (status.phase, status.step) == ("Succeeded", "Complete")
     assert status.message == (
-        "pod shop/web-2 runs on n2; the pod has not ended in its grace period; it is kept by its finalizers "
-        "shop.example/backup"
+        "pod shop/web-2 runs on n2; the pod has not ended in its grace period: finalizers "
+        "shop.example/backup keep the pod"
     )
     # while its grace period runs, the job waits for its end
     slow = on_node("web-1", **ENDING)
@@ -172,7 +172,9 @@ def test_a_move_is_done_when_the_successor_is_ready_though_its_old_pod_does_not_
 
 @pytest.mark.parametrize("mode", ["ReservationFirst", "EvictDirectly"])
 @pytest.mark.parametrize(
-    ("finalizers", "keeper"), [(("a/b", "c/d"), "its finalizers a/b, c/d"), ((), "node n1")], ids=["finalizers", "node"]
+    ("finalizers", "keeper"),
+    [(("a/b", "c/d"), "finalizers a/b, c/d keep"), ((), "node n1 keeps")],
+    ids=["finalizers", "node"],
 )
 def test_a_job_that_waits_for_a_pod_without_an_end_says_what_keeps_it(
     mode: str, finalizers: tuple[str, ...], keeper: str
@@ -180,7 +182,7 @@ def test_a_job_that_waits_for_a_pod_without_an_end_says_what_keeps_it(
     migration_job = replace(EVICTED, mode=type(view([], []).mode_of(EVICTED))(mode))
     old = on_node("web-1", **STUCK, finalizers=finalizers)
     status = advance_job(view([migration_job], [old], room()), migration_job).status
-    assert status.phase == "Running" and status.message.endswith(f"it is kept by {keeper}")
+    assert status.phase == "Running" and status.message.endswith(f"grace period: {keeper} the pod")
     ended = advance_job(
         view([migration_job], [old], room(), now_seconds=NOW + TTL), replace(migration_job, status=status)
     ).status

@@ -93,7 +93,7 @@ def test_a_floor_that_somebody_sets_in_the_window_stays_theirs_and_the_next_wind
     evening.scaler["spec"]["minReplicas"] = theirs
     evening.rounds(SIX + 60)
     assert (evening.minimum, evening.is_marked) == (theirs, False)
-    text = f"Somebody set minReplicas of web to {theirs}; the plan had set 5. The plan does not set it in this window."
+    text = f"Somebody set minReplicas of web to {theirs}; the plan had set 5. The plan will not set it in this window."
     assert evening.reserved_reason == ("TakenOver", text)
     for minutes in range(2, 150, 10):
         evening.rounds(SIX + 60 * minutes)
