@@ -167,7 +167,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
     def answer_not_found(path: str) -> Response:
         # The answer for an address without a page or endpoint; base: path of Home.
         if "api/" in path:
-            fix = f"{base}docs lists them."
+            fix = f"{base}docs lists the endpoints."
             document = {"error": "NotFound", "message": "no such endpoint", "fix": fix, "request": request_id()}
             return Response(json.dumps(document), media_type="application/json", status_code=404)
         refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")

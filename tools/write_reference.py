@@ -28,7 +28,7 @@ COMMON: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("--context NAME", "Context of the kubeconfig."),
         (
             "--cluster NAME",
-            "Cluster of the settings whose kubeconfig context to use; required if there are several.",
+            "Cluster whose kubeconfig context is used; required if the settings name several clusters.",
         ),
     ),
     "store": (

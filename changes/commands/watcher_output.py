@@ -57,7 +57,7 @@ def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
             return []
         start, end = (datetime.fromtimestamp(t, UTC) for t in (peak.start_seconds, peak.end_seconds))
         cores = f"{PEAK_NAME}: {peak.height_millicores / MILLICORES_PER_CORE:.0f} cores"
-        more = f"{peak.above_now_millicores / MILLICORES_PER_CORE:.0f} more than now, led by {peak.led_by}"
+        more = f"{peak.above_now_millicores / MILLICORES_PER_CORE:.0f} more than now; {peak.led_by} adds most"
         return [News(f"{overview.cluster}: peak expected {start:%a %H:%M} to {end:%H:%M} UTC", f"{cores}, {more}")]
 
     return ahead

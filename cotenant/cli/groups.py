@@ -78,7 +78,7 @@ def cluster_option() -> Any:
             typer.Option(
                 "--cluster",
                 metavar="NAME",
-                help="Cluster of the settings whose kubeconfig context to use; required if there are several.",
+                help="Cluster whose kubeconfig context is used; required if the settings name several clusters.",
                 callback=remember_cluster,
             ),
         ] = None,

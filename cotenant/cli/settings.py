@@ -81,7 +81,7 @@ def validate(
     for name in loaded.clusters:
         session.of_cluster(name).read()
     count = measures.matching_count(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
-    of_clusters = f"; clusters {', '.join(loaded.clusters)}" if loaded.clusters else ""
+    of_clusters = f"; checked for clusters too: {', '.join(loaded.clusters)}" if loaded.clusters else ""
     verb = "is" if count == 1 else "are"
     message(
         f"valid: {count} of {len(loaded.origins)} settings {verb} set, the others are at their default{of_clusters}"

@@ -23,7 +23,7 @@ from cotenant.settings import Settings
 CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
 KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 """Exit codes of a process that the kernel may have killed for its memory."""
-OWN_LOG: Final = "The manager's log has the process's last messages; without any, something killed the process."
+OWN_LOG: Final = "The manager's log has the process's last messages; if it has none, something killed the process."
 NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
 """Longest pause after a run that failed; the pause is never longer than the interval between runs."""

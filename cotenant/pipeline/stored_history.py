@@ -62,8 +62,8 @@ def load_node_history(store: Store, settings: Settings) -> History:
     if inventory is None or span is None:
         raise NoData(
             f"no usage of pods of cluster {store.cluster} is stored at {store.url}",
-            fix="A recorder stores its first data after five minutes. Otherwise run cotenant scan --prometheus URL; "
-            "cotenant doctor says what is missing.",
+            fix="A recorder stores its first data after five minutes. Without a recorder run "
+            "cotenant scan --prometheus URL; cotenant doctor says what is missing.",
         )
     start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)
     window = TimeGrid.from_span(start, span[1], FIVE_MINUTES_SECONDS)

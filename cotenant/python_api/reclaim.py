@@ -113,7 +113,7 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     nodes = replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})
     totals = nodes.values[column].astype(np.float64)
     if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
-        what = f"most values of {column} exceed {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}"
+        what = f"most values of {column} exceed {limit}: {limits[0]:g} {resource.unit} at node {nodes.names[0][0]}"
         fix = f"Give usage and {limit} in {resource.unit}, for example {_UNIT_FIX[resource].format(limit)}."
         raise FrameError(limit, what, fix=fix)
     totals = np.minimum(totals, limits[:, None])

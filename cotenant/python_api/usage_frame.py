@@ -282,7 +282,7 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
     fix = "Round the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then merge rows of one time."
     if step < SHORTEST_STEP_SECONDS:
         raise FrameError(
-            TIME, f"the times are {step} s or a multiple apart, less than {SHORTEST_STEP_SECONDS} s", fix=fix
+            TIME, f"the times have a step of {step} s; it must be at least {SHORTEST_STEP_SECONDS} s", fix=fix
         )
     start = int(distinct[0])
     if start % step:
@@ -312,6 +312,6 @@ def five_minutes(usage: LongUsage) -> int:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds
         what = f"the DataFrame has a value every {step} s; recommendations need slots that divide 5 minutes"
-        fix = "Query at a step of 300 s, or of a part of it such as 60 s: peaks inside longer slots are not seen."
+        fix = "Query at a step of 300 s, or one that divides it, such as 60 s: peaks inside longer slots are not seen."
         raise FrameError(TIME, what, fix=fix)
     return FIVE_MINUTES_SECONDS // usage.grid.step_seconds

@@ -62,8 +62,8 @@ TEMPLATE: Final[dict[str, Any]] = {
     },
 }
 FIELDS: Final = (
-    "A field that is left out has the value of the cluster's ceiling; `kubectl explain autopilotpolicy.spec` explains "
-    "each field. A saved policy observes until an approver lets it act."
+    "A field that is left out has the value of the cluster's ceiling (settings autopilot.ceiling); "
+    "`kubectl explain autopilotpolicy.spec` explains each field. A saved policy observes until an approver lets it act."
 )
 
 

@@ -103,8 +103,8 @@ FIELDS: Final = (
         {"LSE": "class LSE", "LSR": "class LSR", "SingleReplica": "one replica", "Autoscaled": "autoscaled"},
     ),
     PolicyField(("spec", "windows"), "Windows", FieldKind.LINES, note="One a line: mon-fri 20:00-06:00 Europe/Berlin"),
-    PolicyField(("spec", "largestCut", Resource.CPU.value), "Largest cut of CPU a day, 0 to 1", FieldKind.NUMBER),
-    PolicyField(("spec", "largestCut", Resource.MEMORY.value), "Largest cut of memory a day, 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "largestCut", Resource.CPU.value), "Most CPU cut a day, share 0 to 1", FieldKind.NUMBER),
+    PolicyField(("spec", "largestCut", Resource.MEMORY.value), "Most memory cut a day, share 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "atOnce"), "Most workloads changed at the same time", FieldKind.NUMBER),
     PolicyField(("spec", "restartsPerWeek"), "Most restarts of a pod in a week", FieldKind.NUMBER),
     PolicyField(("spec", "canaryShare"), "Share of the pods changed first, 0 to 1", FieldKind.NUMBER),
@@ -130,7 +130,7 @@ OBJECTIVE: Final = (
 )
 """The form's fields of one objective."""
 QUERY_NOTE: Final = (
-    "The query returns one series for a workload; $namespace, $workload, $pods and $window are replaced by its values. "
+    "The query returns one series for a workload; $namespace, $workload, $pods and $window are filled in for each. "
     "`cotenant explain guards NAMESPACE/KIND/NAME` prints the queries that cotenant found."
 )
 
@@ -271,7 +271,7 @@ def follow(
     try:
         body = parse_policy(text)
     except CotenantError as error:
-        return no_update, still, objectives_shown, visible(f"The form follows once the YAML is valid: {error.message}")
+        return no_update, still, objectives_shown, visible(f"The form waits for valid YAML: {error.message}")
     if triggered == TEXT:
         return no_update, [form_value(body, field) for field in FIELDS], objective_answers(body), ""
     if triggered in objective_ids():

@@ -115,8 +115,8 @@ def visible_health(health: LedgerHealth, who: Person) -> LedgerHealth:
 def health_words(health: LedgerHealth) -> str:
     """Return one sentence that says whether the audit log is intact."""
     if health.bad_row:
-        why = f" ({health.words})" if health.words else ""
-        return f"Audit log damaged: entry {health.bad_row} was changed{why}."
+        why = f": {health.words}" if health.words else ""
+        return f"Audit log damaged: entry {health.bad_row} is wrong{why}."
     if health.rows is None:
         return (
             "Audit log intact: nothing changed, nothing removed"
@@ -126,7 +126,7 @@ def health_words(health: LedgerHealth) -> str:
     entries = display.counted(health.rows, "entry")
     if health.anchored:
         return f"Audit log intact: {entries}, none changed, none removed"
-    unknown = "it cannot be checked whether the log's last entries were removed: the cluster stores no head of the log"
+    unknown = "whether the log's last entries were removed cannot be checked: the cluster stores no hash of the last"
     return f"The audit log is empty; {unknown}" if health.rows == 0 else f"Audit log consistent: {entries}; {unknown}"
 
 

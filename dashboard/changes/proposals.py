@@ -44,7 +44,7 @@ def card(workload_story: Story, currency: str) -> Component:
         return html.Div([missing, facts, *explanation.trust(recommendations)])
     parts = [html.P(f"Had the proposal been applied {result.days:g} days ago, over all pods:", className="panel-note")]
     if result.containers < result.of:
-        partial = f"Partial: {result.containers} of {display.counted(result.of, 'container')}."
+        partial = f"Partial: tested on {result.containers} of {display.counted(result.of, 'container')}."
         parts.append(html.P(partial, className="note-partial"))
     parts += [_backtest_table(result), facts, *explanation.trust(recommendations)]
     return html.Div(parts, className="explain")

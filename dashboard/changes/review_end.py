@@ -294,5 +294,5 @@ def following_steps_count(statuses: Sequence[ChangeStatus]) -> int:
 def accepted_sentence(statuses: Sequence[ChangeStatus]) -> str:
     """Describe what was accepted: the number of changes in each state, and of the steps that follow later."""
     later = following_steps_count(statuses)
-    steps = agree(later, "later step follows by itself", "later steps follow by themselves")
+    steps = agree(later, "later step follows automatically", "later steps follow automatically")
     return f"Accepted: {count_by_state(statuses)}{f' {steps}.' if later else ''}"

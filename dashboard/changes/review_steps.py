@@ -117,7 +117,7 @@ def _moves(review: WorkloadReview, highs: Mapping[Resource, float], currency: st
     # A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises.
     replicas = workload_story.replicas_count(review.recommendations)
     amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
-    usage = [f"p99 of all pods together: {amounts}"] if amounts else []
+    usage = [f"p99 usage of all pods together: {amounts}"] if amounts else []
     worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
     facts = html.P(" · ".join([display.counted(replicas, "replica"), *usage, *worth]) + ".", className="panel-note")
     return [

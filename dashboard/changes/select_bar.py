@@ -121,7 +121,7 @@ def _policy_way(view: View, query: Query) -> Component:
     link = way("Make a policy", "policy-of-filter", href, why)
     lost = sorted({condition.key for condition in query.conditions} - {"ns", "todo", "postponed"})
     if lost and not why:
-        link.title = f"All workloads of the namespace: a policy selects by labels, not by {', '.join(lost)}."
+        link.title = f"The policy takes the whole namespace: it selects by labels, not by {', '.join(lost)}."
     return link
 
 

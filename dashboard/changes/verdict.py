@@ -167,7 +167,7 @@ def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
     if status.state is not ChangeState.APPLIED:
         why = "No numbers are stored: the change was rolled back before its verdict, or verified without storing them."
         return html.P(why, className="panel-note")
-    configured = ", where a query is configured"
+    configured = ", if a query is configured"
     factor = f"{settings.most_latency_factor:g} × before{'' if settings.latency_query else configured}"
     bounds = (
         ("OOM kills", "0"),

@@ -83,7 +83,7 @@ def server_of(api: FastAPI | ClusterApps) -> Server[dict[str, object]]:
     async def call(_context: object, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         tool = tools.get(parameters.name)
         if tool is None:
-            return result(f"there is no tool {parameters.name}; there are {', '.join(tools)}", is_error=True)
+            return result(f"there is no tool {parameters.name}; the tools are {', '.join(tools)}", is_error=True)
         try:
             response = await client.get(tool.address(parameters.arguments or {}))
         except UsageError as error:

@@ -80,5 +80,5 @@ def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[st
     drawn = _lendable(x, median, likely, unit, "Batch can take, median", dash="dash")
     if not np.isfinite(sure).any():
         return drawn
-    least = lines.line(x, median + sure, "Batch, each node's 95 % value", base.TEAL, width=1, dash="dot")
+    least = lines.line(x, median + sure, "Batch, each node 95 % sure", base.TEAL, width=1, dash="dot")
     return [*drawn, least | lines.heights(sure, unit)]

@@ -157,7 +157,7 @@ def coverage(covered: Floats) -> Chart:
         "width": 100 * width * 0.92,
         "marker": {"color": colours, "line": {"width": 0}},
         "customdata": np.column_stack([100 * edges[:-1], 100 * edges[1:]]).tolist(),
-        "hovertemplate": "%{y} forecasts: %{customdata[0]:.0f}–%{customdata[1]:.0f} % below p95<extra></extra>",
+        "hovertemplate": "%{y} forecasts: %{customdata[0]:.0f}–%{customdata[1]:.0f} % of values ≤ p95<extra></extra>",
     }
     layout = base.layout(
         margin={"l": 40, "r": 12, "t": 22, "b": 30},

@@ -282,6 +282,6 @@ def _cpu_words(shown: Shown) -> str:
         parts.append(f"best-effort pods used {display.between(use.least, use.most, Resource.CPU)}")
     if limits := extremes(limit):
         moment = lanes.start_seconds + lanes.step_seconds * limits.least_at
-        verb = "would have been limited" if lanes.dry else "was limited"
-        parts.append(f"{verb} to {display.amount(limits.least, Resource.CPU)} at the least, {_clock(moment)} UTC")
+        verb = "would have been" if lanes.dry else "was"
+        parts.append(f"the lowest limit {verb} {display.amount(limits.least, Resource.CPU)}, at {_clock(moment)} UTC")
     return f" CPU: {', '.join(parts)}." if parts else ""

@@ -330,9 +330,9 @@ def _pod_words(plan_pods: Pods) -> str:
     when = display.moment(plan_pods.start_seconds + STEP_SECONDS * at)
     half = display.counted(measures.matching_count(plan_pods.wanted > 0), "half hour")
     begin = plan_pods.reserve_at_seconds
-    early = f" Reserved from {display.moment(begin)}: the start minus the lead." if begin else ""
+    early = f" Reserved from {display.moment(begin)}: the window's start minus the plan's lead." if begin else ""
     most, median = (display.counted(int(highest(line)), "more pod") for line in (plan_pods.wanted, plan_pods.median))
-    return f"{usual}; capacity for up to {most} ({when}), in {half}; at the median {median}.{early}"
+    return f"{usual}; the forecast needs up to {most} at {when}, some in {half}; its median needs {median}.{early}"
 
 
 def scores(past_scores: Sequence[Score]) -> Chart:

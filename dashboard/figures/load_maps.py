@@ -128,6 +128,6 @@ def _state(values: np.ndarray, high: np.ndarray) -> str:
         return "not known for any node"
     above = measures.matching_count(values > high)
     return (
-        f"{above} of {values.size} above their threshold, highest {ends.most:.0f} %, "
+        f"{above} of {values.size} nodes above their threshold, highest {ends.most:.0f} %, "
         f"spread {spread_of(values):.1f} points"
     )

@@ -124,7 +124,7 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
             amounts = ", ".join(f"{r.quota} {amount_words(resource, getattr(r, name))}" for r in some[:NAMED])
             parts.append(f"{len(some)} {verb}{'s' if len(some) == 1 else ''}: {amounts}")
     over = [row.quota for row in rows if row.used > row.runtime]
-    parts += [f"{', '.join(over[:NAMED])} above what they may use"] if over else []
+    parts += [f"{agree(len(over), 'uses', 'use')} more than allowed: {', '.join(over[:NAMED])}"] if over else []
     waiting = waiting_pods_count(rows)
     parts += [agree(waiting, "pod waits", "pods wait")] if waiting else []
     hidden = measures.left_out_count(len(rows), MOST_BARS)

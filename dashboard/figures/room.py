@@ -55,7 +55,7 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
     past, ahead = base.milliseconds(line.times[recent]), base.milliseconds(line.ahead)
     both = [*past, *ahead]
     mid = np.concatenate([line.mid_past[recent], line.mid_likely]) / scale
-    sure = lines.line(ahead, line.sure / scale, "Batch, each node's 95 % value", base.TEAL, width=1, dash="dot")
+    sure = lines.line(ahead, line.sure / scale, "Batch, each node 95 % sure", base.TEAL, width=1, dash="dot")
     # one line: its dashed part begins where the other ends, with now
     joint, now_amount = past[-1:], line.past[recent][-1:]
     likely = lines.line(
@@ -80,7 +80,7 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
         least = _amount_with_moment(line, ends.least, ends.least_at)
         most = _amount_with_moment(line, ends.most, ends.most_at)
         used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
-        summary = f"{name}, at each node's 95 % value: batch may use from {least} to {most}{used}."
+        summary = f"{name}, with each node 95 % sure: batch may use from {least} to {most}{used}."
     return Chart({"data": traces, "layout": layout}, summary)
 
 

@@ -28,7 +28,7 @@ def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     layout = lines.over_time("cores", _with_halves(times), barmode="stack")
     text = (
         f"Cores by day: services use {chosen.mean_over_time(online):,.0f}, {chosen.lent_cores:,.0f} are lent to batch, "
-        f"which uses {chosen.mean_over_time(batch):,.0f}, of {replay.capacity_cores:,.0f}."
+        f"which uses {chosen.mean_over_time(batch):,.0f}, of a capacity of {replay.capacity_cores:,.0f}."
     )
     return Chart({"data": traces, "layout": layout}, text)
 

@@ -104,7 +104,7 @@ def _too_long(back_seconds: float, overview: Overview | None) -> str:
     """Return why a finite range exceeds the history; "" if it does not."""
     if overview is None or not overview.window_days + ALMOST_DAYS < back_seconds / DAY_SECONDS < math.inf:
         return ""
-    return f"the history is {display.duration(overview.window_days * DAY_SECONDS)}"
+    return f"the history is {display.duration(overview.window_days * DAY_SECONDS)} long"
 
 
 def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
@@ -115,7 +115,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     if not obeyed.spans:
         parts = map(filters.read, filters.query_parts(search))
         unread = ", ".join(f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS)
-        instead = f"since and until filter lists; charts use {time_span.RANGE}=. {time_span.RANGE_FIX}"
+        instead = f"since and until filter lists; charts use the parameter {time_span.RANGE}. {time_span.RANGE_FIX}"
         sentences += [f"{unread} has no effect on this page: {instead}"] if unread else []
     if not present:
         return sentences

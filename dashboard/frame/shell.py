@@ -179,8 +179,8 @@ def _display() -> Component:
     units = dmc.SegmentedControl(id="units", value="whole", data=UNITS, **persist)
     zone = dmc.SegmentedControl(id="zone", value="utc", data=ZONES, **persist)
     note = html.P(
-        "The choice applies to all times, and to amounts in tables, charts and headline numbers. Amounts in "
-        "sentences stay in cores and GiB, with their unit; exports and the API in millicores, bytes and Unix seconds.",
+        "The choice applies to all times, and to amounts in tables, charts and headline numbers. Amounts in sentences "
+        "stay in cores and GiB, with their unit; exports and the API have millicores, bytes and Unix seconds.",
         className="panel-note",
     )
     inside = [panels.pairs((("Amounts", units), ("Times", zone))), note]

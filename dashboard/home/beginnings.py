@@ -38,7 +38,7 @@ STAGES: Final = (
     ),
     StartStage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
     StartStage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
-    StartStage(TRUSTED_DAYS, "recommendations with as many days of history as the guardrail requires"),
+    StartStage(TRUSTED_DAYS, "recommendations with as many days of history as the guardrail named history requires"),
     StartStage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
     StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work, from its own past peaks"),
     StartStage(REPLAY_DAYS, "page Try a risk: outcomes of each risk, replayed on this cluster's own history"),
@@ -80,7 +80,7 @@ def replay_words(window_days: float) -> str:
     if window_days >= REPLAY_DAYS:
         return ""
     length = display.duration(window_days * 86_400)
-    return f"The slider appears after a scan with {REPLAY_DAYS} days of history; now there are {length}."
+    return f"The slider appears after a scan with {REPLAY_DAYS} days of history; the history is now {length} long."
 
 
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:

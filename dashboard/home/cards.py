@@ -78,7 +78,7 @@ def at_risk(page: OverviewPage) -> Component:
     findings: list[Any] = []
     if critical := page.counts(FINDINGS.name, "severity").get(Severity.CRITICAL.value, 0):
         href = page.href("findings", f"severity={Severity.CRITICAL.value}")
-        findings = [" ", dcc.Link(display.counted(critical, "critical finding"), href=href), " beside them."]
+        findings = [" Also ", dcc.Link(display.counted(critical, "critical finding"), href=href), "."]
     detail = [*killed_first, *findings, *_unassessed_words(page)]
     if not count:
         way = _way("All recommendations", page.href("recommendations"), "risk")

@@ -63,9 +63,9 @@ def peak(overview: Overview) -> Component:
     ahead = overview.peak
     if ahead is None:
         return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
-    mild = "" if ahead.pronounced else " (a mild peak)"
-    rise = f", {percent(ahead.above_mean, signed=True)} above the day's mean{mild}"
-    led = f"; led by {visible(ahead.led_by)}" if ahead.led_by else ""
+    mild = "" if ahead.pronounced else " (not a pronounced peak)"
+    rise = f", {percent(ahead.above_mean, signed=True)} against the day's mean{mild}"
+    led = f"; {visible(ahead.led_by)} adds most" if ahead.led_by else ""
     height = panels.amount(ahead.height_millicores, Resource.CPU)
     detail = html.Span([f"{BUSIEST_NAME}: ", panels.window(ahead.start_seconds, ahead.end_seconds), rise, led])
     return panels.stat(PEAK_NAME, [panels.clock(ahead.start_seconds), ", ", height], detail)

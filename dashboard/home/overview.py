@@ -70,7 +70,7 @@ def contents(view: View, search: str = "") -> Component:
         ("CPU usage through the week", "", [
             lambda: panels.panel(
                 "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", HEAT_HEIGHT),
-                note="Mean CPU usage of allocatable by weekday and hour."),
+                note="Mean CPU usage in % of allocatable, by weekday and hour."),
         ]),
         ("Who requests most without using it", "", [lambda: _waste_panel(page)]),
         ("Recommendations and findings by kind", "row halves", [lambda: _outcome(page), lambda: _findings(page)]),
@@ -98,7 +98,7 @@ def _young(view: View, overview: Overview) -> Component:
 def _lead(page: OverviewPage) -> str:
     overview = page.overview
     things = ((overview.nodes, "node"), (overview.workloads, "workload"), (overview.pods, "pod"))
-    whose = f", workloads and pods {page.whose}" if page.whose else ""
+    whose = f" (workloads and pods {page.whose})" if page.whose else ""
     return (
         f"{', '.join(display.counted(number, noun) for number, noun in things)}{whose}; "
         f"{overview.window_days:.0f} days of history from {visible(overview.source)}, "
@@ -183,7 +183,7 @@ def _worth_most(page: OverviewPage) -> list[Component]:
     rows = []
     for ref, saved in best:
         way = dcc.Link(f"Review {visible(str(ref))}", href=reviewing.href(view.settings.base_path, [ref]))
-        frees = f" frees {display.money(saved, view.currency)} a month now, net"
+        frees = f" frees net {display.money(saved, view.currency)} a month now"
         rows.append(html.Li([way, html.Span(frees, className="selection-sum")]))
     return [html.H3("Worth most"), html.Ul(rows, className="reasons", id="worth-most")] if rows else []
 
@@ -244,7 +244,7 @@ def register(app: Dash, view: View) -> None:
 
 OBEYED: Final = Obeyed(
     "nodes, capacity, the headline, the curves and the peak are for the whole cluster.",
-    "the range applies only to the panel The cluster's day; others show the present or the whole history.",
+    "the range applies only to the panel The cluster's day; other panels show the present or the whole history.",
     forecast=True,
     spans=False,
 )

@@ -76,7 +76,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     compared = f"utilisation {display.percent(chosen.utilisation)}"
     if replay.by_use is not None and replay.by_use.batch_core_hours > 0:
         by_use = replay.by_use.batch_core_hours
-        compared = f"{measures.ratio_of(chosen.batch_core_hours, by_use):.2f} x the work of lending by present usage"
+        compared = f"{measures.ratio_of(chosen.batch_core_hours, by_use):.2f} x as much as lending by present usage"
     evicted = f"evicted: {display.counted(chosen.evictions, 'batch pod')}"
     return [
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),

@@ -62,7 +62,7 @@ def empty_state(view: View) -> Component | None:
         return panels.failure_state(gathering.trouble, gathering.fix)
     when = display.moment(gathering.gathered_seconds)
     if not gathering.agents:
-        why = f"No agent and no Event of an agent was found ({when}). To start agents as a dry run:"
+        why = f"No agent and no Event of an agent was found at {when}. To start agents as a dry run:"
         return panels.empty("No node agent runs.", why=why, command="cotenant install --enforcer")
     why = f"{_agents(gathering)}, and no action was needed up to {when}. A dry run writes no Events: import its log."
     return panels.empty("Healthy and quiet.", why=why, command=f"cotenant node status\n{IMPORT}")
@@ -77,7 +77,7 @@ def notices(view: View) -> list[Component]:
     demo = snapshot.overview is not None and snapshot.overview.demo
     age = measures.age_seconds(view.now_seconds(), gathering.gathered_seconds)
     if gathering.trouble:
-        head = "Forbidden. " if gathering.forbidden else "Not asked. "
+        head = "Forbidden. " if gathering.forbidden else "No answer. "
         text = f"{gathering.trouble} {gathering.fix} The actions shown are of an earlier collection."
     elif not demo and age >= view.settings.red_after_seconds:
         head = "Old. "
@@ -185,7 +185,7 @@ def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) 
     first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
     links = [panels.choice(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
     rest = measures.left_out_count(len(node_counts), len(first))
-    more = [html.Span(f"and {rest:,} more nodes: Enter on a row opens the node", className="dim")] if rest > 0 else []
+    more = [html.Span(f"and {rest:,} more nodes in the rows below", className="dim")] if rest > 0 else []
     return panels.choice_row("Node", links, *more)
 
 
@@ -194,7 +194,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
     codes = sorted({mark.reason for mark in marks})
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
-    rows += [(code, REASON_SENTENCES.get(code, "A finding; the text of its mark describes it.")) for code in codes]
+    rows += [(code, REASON_SENTENCES.get(code, "A finding that its mark's text describes.")) for code in codes]
     table = panels.pairs((visible(code), text) for code, text in rows)
     return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
 
@@ -210,7 +210,7 @@ def on_node(view: View, node: str) -> Component:
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         gathering = snapshot.gathering
-        why = f"Agents were asked for their actions {display.moment(gathering.gathered_seconds)}." if gathering else ""
+        why = f"Agents were asked for actions at {display.moment(gathering.gathered_seconds)}." if gathering else ""
         quiet = panels.empty("No action of an agent is known on this node.", why=why, command=GATHER)
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     height = chart.height(Shown(node, 0, 1, drawn.marks))

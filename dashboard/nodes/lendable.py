@@ -92,7 +92,7 @@ def why_not_more(lent: LentPaths) -> str:
     largest = _binding_term(lent, taken)
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(measures.ratio_of(lent.terms[largest], lent.terms["capacity"]))
-    text = f"Not more because {limit_words(largest).format(amount=amount)} ({share} of capacity)"
+    text = f"No more is lent because {limit_words(largest).format(amount=amount)} ({share} of capacity)"
     setting = SETTING.get(largest, "").format(resource=lent.resource, risk=RISK[lent.resource])
     return f"{text}; setting {setting}." if setting else f"{text}."
 

@@ -18,7 +18,7 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
     why = why_unknown(lent)
     if not why:
         return ""
-    return f"of {overview.cpu.lending_nodes:,} of {display.counted(overview.nodes, 'node')}. {why}"
+    return f"on {overview.cpu.lending_nodes:,} of {display.counted(overview.nodes, 'node')}. {why}"
 
 
 def ahead_parts(series: BandSeries) -> list[Any]:

@@ -15,13 +15,13 @@ from cotenant.dashboard.figures import display
 COMMANDS: Final = (
     ("What each policy would have lent here", "cotenant backtest --reclaim"),
     ("Try policy forecast in the next scan", "cotenant --set recommender.reclaimable.cpu_policy=forecast scan"),
-    ("Switch the cluster, by colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
+    ("Switch the policy in colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
 )
 """What each command is for, and the command."""
 FIELD: Final = '"cpuCalculatePolicy": "forecast"'
 THRESHOLDS: Final = (
     "Thresholds that are not set follow the policy. If resource-threshold-config sets "
-    "cpuSuppressThresholdPercent, remove that key: the node agent withdraws what is lent above it."
+    "cpuSuppressThresholdPercent, remove that key: the node agent withdraws what is lent above that threshold."
 )
 
 
@@ -41,6 +41,6 @@ def sentence(offered: PolicySwitch) -> str:
     """Return the offer in one line, with its numbers."""
     days = display.counted(int(offered.tested_days), "tested day")
     return (
-        f"Policy forecast would have lent {offered.ratio:.1f} x the cores of the present policy ({offered.now}), with "
-        f"demand exceeding {percent(offered.violation, 1)} of its decisions in {days}."
+        f"Policy forecast would have lent {offered.ratio:.1f} x the cores of the present policy ({offered.now}); "
+        f"after {percent(offered.violation, 1)} of its decisions in {days} nodes needed more than they had kept."
     )

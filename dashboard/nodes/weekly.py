@@ -27,7 +27,7 @@ WHY: Final = (
 def body(row: Row | None) -> Component:
     """Return the panels of the forecast and of the components side by side, or why there is no forecast."""
     if row is None:
-        command = "cotenant config settings forecasting.week"
+        command = "cotenant config show forecasting.week"
         none = panels.empty("No forecast of the next week for this series.", why=WHY, command=command)
         return panels.panel(AHEAD, none)
     week = week_of(row)

@@ -37,13 +37,13 @@ NOW: Final = "Capacity now, by priority"
 DAY: Final = "The next 24 hours"
 DAY_NOTE: Final = (
     "CPU or memory that batch pods may use on all nodes together, including what they use already: in the past, "
-    "now, and in the future if prod follows its median forecast; the dotted line is the sum of each node's 95 % "
-    f"value. {batch.NOT_DRAWN}"
+    "now, and in the future if prod follows its median forecast; the dotted line is the sum of what each "
+    f"node can lend with 95 % certainty. {batch.NOT_DRAWN}"
 )
 RISK: Final = "Worst day: nodes above their forecast peak"
 RISK_NOTE: Final = (
-    "Nodes exceed their peaks at the same time, so most of a month's excess is in one event. Each past decision is "
-    "tested on the six hours after the data that it is made from; the node agent withdraws lent CPU within seconds."
+    "Nodes exceed their forecast peaks at the same time, so most of a month's excess is in one event. Each past "
+    "decision is tested on the six hours after its data; the node agent withdraws lent CPU within seconds."
 )
 NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
@@ -59,8 +59,8 @@ FIELDS: Final = (
 """(key of the URL, label, step)."""
 HONEST: Final = (
     "Capacity is measured by usage. The scheduler counts the requests of batch pods, which these results lack: it "
-    "may find less. The 95 % value of a node is exceeded one time in twenty, and the usage of pods outside of prod "
-    "is assumed to stay as it is now."
+    "may find less. Prod pods of a node exceed its 95 % forecast one time in twenty, and the usage of other pods is "
+    "assumed to stay as it is now."
 )
 NO_FORECAST: Final = "No node has a forecast yet."
 UNKNOWN: Final = "The capacity that nodes can lend is not known."
@@ -159,7 +159,7 @@ def day(view: View) -> Component:
         figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
         note = DAY_NOTE
         if missing := lendable.unknown:
-            note += f" {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known, and not included."
+            note += f" Left out as unknown: {missing:,} of {display.counted(len(lendable.nodes), 'node')}."
         charts.append(panels.panel(AHEAD[resource], figure, note=note))
     return html.Div(charts, className="row halves")
 
@@ -206,9 +206,9 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
         return "No node's free CPU and free memory are both known, so there is no answer."
     if fit.likely:
         start, nodes = fit.likely.start_seconds, display.counted(fit.likely.likely_nodes, "node")
-        return f"Uncertain: such a pod fits only at the median, from {display.moment(start)} on {nodes}."
+        return f"Uncertain: such a pod fits only by the median forecast, from {display.moment(start)} on {nodes}."
     cpu, memory = (display.amount(fit.largest[r], r) for r in Resource)
-    return f"No node can take such a pod in time. The most that one node has free for so long is {cpu}, or {memory}."
+    return f"No node can take such a pod in time. For so long no node has more than {cpu}, or more than {memory}, free."
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:

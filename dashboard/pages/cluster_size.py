@@ -119,7 +119,7 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
     # Nodes by name: filled as requested, with what binds each one that stays.
     squares = {}
     for leaver in size.leaving:
-        text = f"{leaver.name}: {display.percent(leaver.filled)} requested; can be removed as number {leaver.turn}"
+        text = f"{leaver.name}: {display.percent(leaver.filled)} requested; number {leaver.turn} to be removed"
         squares[leaver.name] = node_sizes.Square(leaver.filled, None, text)
     for node in size.staying:
         text = f"{node.name}: {display.percent(node.filled)} requested, afterwards {display.percent(node.filled_after)}"
@@ -168,7 +168,7 @@ def _rows_panel(
 
 def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
     if sized.mix is None:
-        why = "A list of allowed machine types with their prices gives the cheapest mix, and four bills to compare."
+        why = "A list of allowed machine types with their prices gives the cheapest mix, and the bills of four cases."
         none = panels.empty("No list of machine types was given.", why=why, command=f"{COMMAND} --shapes FILE")
         return panels.panel("Machine types", none)
     drawn = [rows_of(tables.BILLS, list(tables.bill_table(bills_of(report, sized.level)).rows()), "Bills a month")]

@@ -49,14 +49,13 @@ KEY_PARTS: Final = 5
 UNDER: Final = 0.9
 """Coverage of p95 below which a forecast counts as too sure of itself."""
 HOW: Final = (
-    "Each of the last days is forecast by every model from the data before it: the seasonal naive of the day and "
-    "of the week, the quantiles of each time of day, and the recent level.",
-    "A series gets the model with the least quantile loss. Newer days weigh more, and the mean over all series counts "
-    "as a few days of its own, so that a short history does not overrule the common result. Two close models are "
-    "averaged.",
-    "rel. WQL is the loss of the model that would have been chosen, on held-out days, divided by the loss of the "
-    "daily seasonal naive: below 1 is better. p95 coverage is the share of values at or below the 0.95 quantile: 95 "
-    "% is right.",
+    "Each of the last days is forecast by every model from the data before it: yesterday, the same day of last week, "
+    "each time of day, a shifted daily profile, the recent level, and similar moments.",
+    "A series gets a mixture of the models with the least quantile loss. Newer days weigh more, and the mean over all "
+    "series counts as a few days of its own, so that a short history does not overrule the common result.",
+    "rel. WQL is the loss of the mixture on held-out days, weighted by older days only, divided by the loss of the "
+    "same-time-yesterday forecast: below 1 is better. p95 coverage is the share of values at or below the 0.95 "
+    "quantile: 95 % is right.",
     "With too little history for a test, the quantiles of the portrait are used, and the reason says so.",
 )
 
@@ -99,7 +98,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """Return the selected forecast and the quality of the listed ones, above the list."""
-    lead = html.P("The next day in half hours, and the error of earlier forecasts. Enter or click shows its chart.")
+    lead = html.P("The next day in half hours, and earlier errors. Enter or click on a row shows its chart.")
     head = html.Div([html.H1("Forecast"), lead, panels.render_guarded(lambda: _report(view))], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
@@ -225,7 +224,7 @@ def quality(view: View, search: str) -> Component:
     if drawn is None:
         return panels.panel(GOOD, panels.no_match("forecast"))
     figure = panels.figure(drawn, "coverage-figure", COVERAGE_HEIGHT)
-    how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
+    how = html.Details([html.Summary("How models are weighted"), *[html.P(text) for text in HOW]], className="more")
     note = "Listed forecasts by p95 coverage."
     return panels.panel(GOOD, figure, *worst(worse, tested, search), how, note=note)
 

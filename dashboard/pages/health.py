@@ -166,7 +166,7 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
             for r in rows[:NAMESPACES_SHOWN]
         ]
         rest = measures.left_out_count(len(rows), len(shown))
-        note = "Worst first" + (f"; {rest:,} more namespaces have at least as many samples." if rest > 0 else ".")
+        note = "Worst first" + (f"; {rest:,} more namespaces are no worse." if rest > 0 else ".")
         heads = ("Namespace", "Series", "Samples present", "Longest gap", "Newest sample")
         table = panels.facts(heads, shown, "Samples present by namespace")
         cards.append(panels.panel("Gaps by namespace", table, note=note))

@@ -220,7 +220,7 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
     if not count:
         return []
     jobs_text = display.counted(count, "job")
-    message = f"{jobs_text} under way: node reports may not show these moves yet, so some proposals may be unneeded."
+    message = f"{jobs_text} under way: node reports may not show their moves yet, so some proposals may be unneeded."
     return [html.P(message, className="panel-note")]
 
 

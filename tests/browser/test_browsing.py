@@ -84,7 +84,7 @@ def test_a_node_s_page_says_what_the_tables_say(open_page: Open, address: str, d
         panel = page.locator(".panel", has=page.get_by_role("heading", name=title, exact=True))
         expect(panel.locator("tr")).to_have_count(len(decode_terms(terms[key]["term_amounts"])) + (key[0] == "batch"))
         expect(panel.locator(".formula")).to_contain_text("at least 0 = ")
-    expect(page.locator(".verdict").first).to_contain_text("Not more because")
+    expect(page.locator(".verdict").first).to_contain_text("No more is lent because")
 
 
 @pytest.mark.soak

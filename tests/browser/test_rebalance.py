@@ -35,7 +35,7 @@ def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
     app = create_app(StoreSource(demo_results.store, support.QUICK), support.QUICK, context=context)
     with support.served(app) as address:
         page = settled(open_page(f"{address}/rebalance", theme=theme, size=SIZE))
-        expect(page.get_by_role("img", name="CPU now: 1 of 3 above their threshold")).to_be_visible()
+        expect(page.get_by_role("img", name="CPU now: 1 of 3 nodes above their threshold")).to_be_visible()
         expect(page.locator("#rebalance-now")).to_contain_text("90▲")
         expect(page.get_by_role("table", name="Jobs").locator("tbody tr")).to_have_count(4)
         assert misfits(page) == []
@@ -44,7 +44,7 @@ def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
         page.get_by_role("link", name="Memory", exact=True).focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/rebalance?show=memory")
-        expect(page.get_by_role("img", name="Memory now: 0 of 3 above their threshold")).to_be_visible()
+        expect(page.get_by_role("img", name="Memory now: 0 of 3 nodes above their threshold")).to_be_visible()
 
 
 def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_other(

@@ -267,6 +267,6 @@ def test_an_accepted_ladder_is_counted_with_the_steps_that_follow() -> None:
     steps = tuple(NextStep(NOW + day * DAY, "app", Resource.CPU, 800, 700) for day in (1, 2, 2))
     with_steps = replace(first, change=replace(first.change, next_steps=steps, ladder="l1"))
     # Two moments: the steps of one moment are one step of the workload.
-    assert accepted_sentence([with_steps]) == "Accepted: 1 applied. 2 later steps follow by themselves."
+    assert accepted_sentence([with_steps]) == "Accepted: 1 applied. 2 later steps follow automatically."
     alone = replace(first, change=replace(first.change, next_steps=steps))
     assert accepted_sentence([alone]) == "Accepted: 1 applied."

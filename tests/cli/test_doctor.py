@@ -162,7 +162,7 @@ def test_writability_is_tried_where_the_store_will_be_without_making_it(tmp_path
 
 
 def test_a_remote_store_is_listed_only() -> None:
-    assert "answers, 0 clusters; writing was not tried" in storage.probe_remote_store("memory://doctor-nothing").found
+    assert "has 0 clusters; writing was not tried" in storage.probe_remote_store("memory://doctor-nothing").found
 
 
 def stored(folder: Path) -> Store:
@@ -183,7 +183,7 @@ def test_history_says_span_age_coverage_and_dirt(tmp_path: Path) -> None:
     store.append_quality(
         QualityRecord(NOON, "prometheus http://p", 60.0, 9, 1000, defects={Defect.DUPLICATE_SERIES: 2})
     )
-    line = "shop: 2.0 days, newest 2.0 h ago, from prometheus http://p, 2 x duplicate-series"
+    line = "shop: 2.0 days of usage, newest sample 2.0 h ago, from prometheus http://p, 2 x duplicate-series"
     assert storage.history(store.url, NOON + 2 * HOUR_SECONDS) == ProbeOutcome(ProbeState.OK, line)
     # what the overview shows of the last analysis; it is never rounded up to the whole
     store.write_document("overview", replace(overview(), coverage=0.9996))

@@ -113,9 +113,9 @@ def test_every_amount_on_the_page_is_the_rows_own() -> None:
 def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too() -> None:
     advice = recommendation()
     text = Parsed(page(contents(row(), recommendations={advice.container: advice}))).texts()
-    assert "0 OOM kills (now 2)" in text
-    assert "3 min throttled (now 40)" in text
-    assert "1 pod-day above the new memory request, not the old" in text
+    assert "0 OOM kills (2 with the present values)" in text
+    assert "3 min throttled (40 with the present values)" in text
+    assert "1 pod-day with memory above the new request but not the old one" in text
     assert "x: 1m → 2m" in text  # the rule that moved it
     assert "frees 12.00 EUR a month" in text
     assert "raises 12.00 EUR a month" in Parsed(page(contents(row(freed_month=0.0, raised_month=12.0)))).texts()

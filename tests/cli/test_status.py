@@ -168,7 +168,7 @@ def test_another_clusters_components_do_not_stand_beside_these_results(week_resu
     }
     (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(body))
     status = document(week_results.store, tmp_path)
-    assert status["cluster_unknown"].startswith("the kubeconfig's context belongs to elsewhere, the results to ")
+    assert status["cluster_unknown"].startswith("the kubeconfig context belongs to cluster elsewhere, the results ")
 
 
 def test_several_clusters_are_rows_unless_one_is_named(week_results: Results, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def of_batch(surfaces: Surfaces) -> Iterator[Drawn]:
     page = batch.day(surfaces.cluster.view)
     for resource in Resource:
         series, _, lent = of_cluster(surfaces, resource)
-        chart, name = drawn(page, f"batch-{resource}"), "Batch, each node's 95 % value"
+        chart, name = drawn(page, f"batch-{resource}"), "Batch, each node 95 % sure"
         for word, column in (("Batch so far", "batch"), ("Batch, median", "batch_likely"), (name, "batch_sure")):
             where_all_known(chart.line(word)[-len(series.ahead) :], sum_of_nodes(surfaces, column, resource))
         yield chart
@@ -310,7 +310,7 @@ def of_replays(surfaces: Surfaces) -> Iterator[Drawn]:
             f"services use {mean['Services']}, {mean['Lent to batch']} are lent to batch, which uses {mean['Batch']}, "
         )
         lines = [(name, "y", [getattr(day, column) for day in chosen.days]) for name, column in by_day.items()]
-        days.compare(lines, [f"{used}of 100"])
+        days.compare(lines, [f"{used}of a capacity of 100"])
         hours, shares = days.line("Batch").sum() * 24, short.line("Node-time short, %")  # of whole days
         assert f"Lent to batch{mean['Lent to batch']} cores" in text_of(page)
         assert f"Batch work done{hours:,.0f} core-hours" in text_of(page)

@@ -167,7 +167,7 @@ def test_a_job_that_fits_nowhere_hears_the_most_there_is() -> None:
     fit = batch.fit(given_room, job, DAY)
     # The best hour is slots 2..3.
     assert fit.largest[Resource.CPU] == 3000
-    assert "3 cores, or 64 GiB" in page.verdict(fit, given_room)
+    assert "3 cores, or more than 64 GiB" in page.verdict(fit, given_room)
 
 
 def test_a_node_that_is_not_known_takes_nothing() -> None:
@@ -254,7 +254,7 @@ def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() ->
     window_chart = chart.chart(lines_of([4, 2, 6]), None)
     json.dumps(window_chart.figure, allow_nan=False)
     drawn = {t.name: t for t in go.Figure(window_chart.figure).data}
-    assert len(drawn["Batch so far"].x) == 24 and list(drawn["Batch, each node's 95 % value"].y) == [4, 2, 6]
+    assert len(drawn["Batch so far"].x) == 24 and list(drawn["Batch, each node 95 % sure"].y) == [4, 2, 6]
     # One line: what is ahead begins where the past ends, with the 8 cores of now.
     assert list(drawn["Batch, median"].y) == [8, 5, 3, 7] and drawn["Batch, median"].x[0] == drawn["Batch so far"].x[-1]
     assert list(drawn["Free for a day"].y) == [None] * 24 + [4, 4, 4]

@@ -152,7 +152,7 @@ def test_the_summary_says_what_the_chart_shows() -> None:
     # Five quotas and one given back, the last by suppression too.
     assert "9 actions (6 suppressions, 1 burst, 1 eviction, 1 interference finding)" in summary
     assert "best-effort pods used 1 to 6 cores" in summary
-    assert "was limited to 1 core at the least, 11:50:00 UTC" in summary
+    assert "the lowest limit was 1 core, at 11:50:00 UTC" in summary
     assert "all actions in a dry run" in chart.chart(shown_of("node-001")).summary
     assert "did nothing" in chart.chart(Shown("n", 0.0, 60.0, [])).summary
 

@@ -185,11 +185,11 @@ def test_a_range_beyond_the_history_is_disabled_and_says_why(results: Overview) 
     short = replace(results, window_days=7.0)
     options = {o["value"]: o for o in extent.range_options(short, Obeyed(), "?range=90m")}
     assert not options["7d"]["disabled"] and not options["all"]["disabled"]
-    assert options["14d"]["disabled"] and options["14d"]["label"] == "Last 14 days: the history is 7 d"
+    assert options["14d"]["disabled"] and options["14d"]["label"] == "Last 14 days: the history is 7 d long"
     assert options["next"]["disabled"] and "no forecast on this page" in options["next"]["label"]
     assert options["90m"]["label"] == "90m"  # of a link: shown as it is
     assert extent.notes(short, Obeyed(), "?range=14d") == [
-        "Time range: the history is 7 d; the whole history is shown."
+        "Time range: the history is 7 d long; the whole history is shown."
     ]
 
 
@@ -225,7 +225,7 @@ def test_a_moment_is_read_or_refused_on_every_page_and_ignored_on_none(results: 
     else:
         (note,) = notes
         assert note.startswith("since=abc, until=2026-11-19T12:00:00Z has no effect on this page")
-        assert f"charts use range=. {time_span.RANGE_FIX}" in note
+        assert f"charts use the parameter range. {time_span.RANGE_FIX}" in note
 
 
 # --- what follows it --------------------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ def test_what_batch_can_take_goes_on_above_the_median_and_what_is_sure_of_each_n
     figure = plotted(band.chart(replace(series(), batch_ahead={LIKELY: likely, SURE: sure}), Resource.CPU))
     # The median begins with 80 + 50 = 130 cores and rises by one a half hour.
     assert list(trace(figure, "Batch can take, median").y[:2]) == [180, 181]
-    assert list(trace(figure, "Batch, each node's 95 % value").y[:2]) == [170, 171]
-    assert list(trace(figure, "Batch, each node's 95 % value").customdata[:2]) == [40, 40]
+    assert list(trace(figure, "Batch, each node 95 % sure").y[:2]) == [170, 171]
+    assert list(trace(figure, "Batch, each node 95 % sure").customdata[:2]) == [40, 40]
 
 
 def test_a_gap_between_two_lines_is_not_filled_over() -> None:

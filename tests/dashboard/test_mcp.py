@@ -94,7 +94,7 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
         "namespace '..' is not a valid name. Write the name as in the tables.",
         # 100,000 after /api/v1/nodes?limit=50&q=
         "the arguments of nodes take 100,025 characters, at most 32,768. Request fewer items at a time.",
-        f"there is no tool accept; there are {', '.join(tools)}",
+        f"there is no tool accept; the tools are {', '.join(tools)}",
     ]
 
 

@@ -167,4 +167,4 @@ def test_a_word_that_yaml_reads_as_something_else_is_not_shown_as_chosen_and_can
 def test_text_that_cannot_be_read_waits_and_nothing_of_it_is_lost() -> None:
     text, form, _, problem = follow("metadata: {name: nightly", values(BODY), [], FIELDS[0].id)
     assert text is no_update and form == [no_update] * len(FIELDS)
-    assert problem.startswith("The form follows once the YAML is valid: ")
+    assert problem.startswith("The form waits for valid YAML: ")

@@ -20,8 +20,8 @@ USAGE = PolicyScore("usage", None, Resource.CPU, 10_000.0, 0.0, 0.0, 0.0)
 AHEAD = PolicyScore("forecast", 1.0, Resource.CPU, 14_200.0, 0.008, 0.0, 0.9)
 TRIAL = PolicyTrial(0, 35.0, 21.25, 8, {Resource.CPU: "usage"}, {Resource.CPU: 1.0}, (USAGE, AHEAD))
 LINE = (
-    "Policy forecast would have lent 1.4 x the cores of the present policy (usage), with demand exceeding 0.8 % of its "
-    "decisions in 21 tested days."
+    "Policy forecast would have lent 1.4 x the cores of the present policy (usage); after 0.8 % of its decisions in "
+    "21 tested days nodes needed more than they had kept."
 )
 
 

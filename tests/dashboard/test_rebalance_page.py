@@ -70,8 +70,8 @@ def test_the_maps_show_each_node_before_and_after_and_mark_what_is_too_high() ->
     assert [list(row) for row in trace.text] == [["90▲", "10", ""], ["70", "30", ""]]
     # spread: standard deviation of 90 and 10 is 40, of 70 and 30 it is 20
     assert chart.summary == (
-        "CPU now: 1 of 3 above their threshold, highest 90 %, spread 40.0 points; after the moves 0 of 3 above their "
-        "threshold, highest 70 %, spread 20.0 points; 1 node without a value."
+        "CPU now: 1 of 3 nodes above their threshold, highest 90 %, spread 40.0 points; after the moves 0 of 3 nodes "
+        "above their threshold, highest 70 %, spread 20.0 points; 1 node without a value."
     )
     (peak,) = go.Figure(load_maps.at_peak(rows, "cpu").figure).data
     shares = [[row[f"cpu_{name}"] for row in rows] for name in ("peak", "peak_after")]
@@ -146,7 +146,7 @@ def test_without_a_choice_the_maps_show_the_resource_that_most_nodes_have_too_mu
     cluster = inputs(node("full", pod("a-1", 20, memory_percent=90)), node("cold", system=10))
     reading = RebalanceReading(cluster, gaps=(), forecasts=0)
     full = FixedMoves(report_of(reading, arguments(), with_forecast=False, configured=True))
-    assert "Memory now: 1 of 2 above" in drawn(full) and "CPU now: " in drawn(full, "?show=cpu")
+    assert "Memory now: 1 of 2 nodes above" in drawn(full) and "CPU now: " in drawn(full, "?show=cpu")
 
 
 def test_the_pages_tables_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,7 +189,7 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
     room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90 %")
     # 3 pods run as the baseline and 6 more are wanted; the room is filled down to what usually runs.
     assert max(room.y) == 9 and min(room.y) == 3 and room.fill == "tonexty"
-    assert "3 pods run as the baseline; capacity for up to 6 more pods" in chart.summary
+    assert "3 pods run as the baseline; the forecast needs up to 6 more pods" in chart.summary
     assert "10 half hours" in chart.summary
 
 

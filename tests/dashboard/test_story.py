@@ -334,7 +334,7 @@ def test_the_worst_are_those_with_the_highest_loss_and_the_least_coverage(demo_r
     shown = f"error {times:.2f} x as high" if times <= most else f"error over {most} x as high"
     assert times > 1 and f"cpu {shown}" in quality and worst["name"] in quality
     least = min(measured, key=lambda r: r["coverage_95"])
-    assert f"{100 * least['coverage_95']:.0f} %" in quality and "How a model is chosen" in quality
+    assert f"{100 * least['coverage_95']:.0f} %" in quality and "How models are weighted" in quality
 
 
 def test_a_chart_says_what_5_minute_values_stay_below(demo_results: Results) -> None:

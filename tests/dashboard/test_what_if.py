@@ -30,7 +30,7 @@ def test_the_slider_stands_at_the_usual_risk_and_has_a_mark_for_each(demo_result
         "30 cores",
         "mean; 30 % of capacity",
         "2,400 core-hours",
-        "1.67 x the work of lending by present usage",
+        "1.67 x as much as lending by present usage",
         "0.40 %",
     ):
         assert text in page
@@ -47,7 +47,7 @@ def test_charts_hold_the_days_and_say_the_same_in_words() -> None:
     assert [trace["name"] for trace in days.figure["data"]] == ["Services", "Batch", "Lent to batch", "Capacity"]
     assert days.figure["data"][2]["y"] == [40.0] * 4
     # services use 40 to 43 cores
-    assert days.summary == "Cores by day: services use 42, 40 are lent to batch, which uses 35, of 100."
+    assert days.summary == "Cores by day: services use 42, 40 are lent to batch, which uses 35, of a capacity of 100."
     # days at 0, 1, 2 and 3 times 2 / 1.5 percent
     assert charts.shortage(chosen).figure["data"][0]["y"] == pytest.approx([0, 4 / 3, 8 / 3, 4.0])
     curve = charts.curve(REPLAY, chosen)
@@ -136,7 +136,7 @@ def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
     shown = replace(view_on(source), given=DashboardContext(replay=Replaying(None, reason)))
     for page in (text_of(risk.no_replay(shown)), text_of(risk.panel(shown))):
         # 14 days come before the first day that is tried, which is the 15th
-        assert "The slider appears after a scan with 15 days of history; now there are" in page
+        assert "The slider appears after a scan with 15 days of history; the history is now" in page
         assert reason.removeprefix("It failed: ") in page and "failed" not in page and risk.COMMAND not in page
 
 

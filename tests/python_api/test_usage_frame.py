@@ -84,7 +84,7 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
         (frame(workload=["a", None]), "workload is empty in row 1", "fill in its workload"),
         (frame(time=[1000 * START] * 2), f"time is {1000 * START} in row 0 and 1 more", "divide milliseconds by 1000"),
         (frame(time=["yesterday", "today"]), "time is 'yesterday' in row 0 and 1 more", "RFC 3339"),
-        (frame(time=[START, START + 7]), "are 1 s or a multiple apart, less than 60 s", "floor('5min')"),
+        (frame(time=[START, START + 7]), "have a step of 1 s; it must be at least 60 s", "floor('5min')"),
         (frame(time=[START + 30, START + 330]), "is no multiple of the step of 300 s", "floor('5min')"),
         (pd.concat([frame(kind="Job"), frame(kind="Job")]), "Job/a has two rows at", "columns pod and container"),
         (frame(time=["2026-11-02T00:00Z", "1926-11-02T00:00Z"]), "days in slots of 1800 s, more than", "years away"),

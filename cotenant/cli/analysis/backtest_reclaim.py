@@ -126,7 +126,7 @@ def summary(tried: PolicyTrial) -> str:
     if offer is None:
         return f"no other reclaim policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
     return (
-        f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, "
-        f"with demand exceeding {percent(offer.violation, 1)} of its decisions in {offer.tested_days:.1f} tested days "
-        "(docs/colocation.md: which policy)"
+        f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}; after "
+        f"{percent(offer.violation, 1)} of its decisions in {offer.tested_days:.1f} tested days nodes needed more than "
+        "they had kept (docs/colocation.md: which policy)"
     )

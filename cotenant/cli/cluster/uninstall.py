@@ -31,7 +31,7 @@ app = new_app()
     "cotenant uninstall  # what would be removed; removes nothing",
     "cotenant uninstall --yes",
     "cotenant uninstall --crds --yes  # also CRDs with stored objects, and these objects",
-    "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace is removed too",
+    "cotenant uninstall --crds --audit-log --yes  # also the audit log's last hash, which keeps the namespace",
     "cotenant uninstall --components rbac --context test --yes",
     "cotenant uninstall --after-helm --yes  # what the processes wrote, once `helm uninstall` has ended them",
 )
@@ -41,7 +41,7 @@ def uninstall(
     crds: Annotated[bool, typer.Option("--crds", help="Also remove CRDs with stored objects.")] = False,
     audit_log: Annotated[
         bool,
-        typer.Option("--audit-log", help="Also remove the ConfigMap cotenant-ledger, the audit log's head."),
+        typer.Option("--audit-log", help="Also remove the ConfigMap cotenant-ledger, the audit log's last hash."),
     ] = False,
     components: Annotated[
         str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}. Default: all.")
@@ -51,7 +51,7 @@ def uninstall(
         typer.Option(
             "--after-helm",
             help="Remove only what cotenant's processes wrote or left in effect, once they have ended. While "
-            "the release is installed, only for features that its settings disable.",
+            "the Helm release is installed, remove it only for features that the release's settings disable.",
         ),
     ] = False,
 ) -> None:
@@ -62,7 +62,7 @@ def uninstall(
     """
     if after_helm and (crds or audit_log or components):
         fix = "Leave out --crds, --audit-log and --components, or --after-helm."
-        raise UsageError("--after-helm removes no manifest, definition or audit log", fix=fix)
+        raise UsageError("--after-helm removes no manifest, CRD or audit log", fix=fix)
     from cotenant.cli.cluster.installation.restoration import WORKLOADS
 
     names = parse_components(components) if components else tuple(COMPONENTS)
@@ -76,7 +76,7 @@ def uninstall(
     if marked and not yes:
         message(
             f"{agree(marked, 'workload has', 'workloads have')} the annotation of an accepted change. First verify or "
-            f"roll back changes that soak (cotenant recs verify, recs rollback): their roles are removed too."
+            f"roll back changes that soak (cotenant recs verify, recs rollback): the roles for that are removed too."
         )
     going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)

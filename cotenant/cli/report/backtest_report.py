@@ -51,9 +51,7 @@ def page(contents: BacktestContents) -> str:
         for stratum in dict.fromkeys(strata.tolist())
     )
     body = "\n".join([*frontiers, _charts(contents), *tables, column_glossary(scores)])
-    footer = (
-        "relWQL and the intervals are relative to B1, the seasonal naive of the day with empirical residual quantiles."
-    )
+    footer = "relWQL and its interval are relative to B1, same time yesterday with empirical residual quantiles."
     return _document(f"{contents.title}. {contents.plan}", contents.computed_seconds, body, footer)
 
 

@@ -121,7 +121,7 @@ def _summary(contents: ReportContents) -> str:
         f'<div class="panel wide"><h3>CPU, cores: last 7 days and the next 24 hours</h3>{cpu}{_keys()}</div>'
         f'<div class="panel wide"><h3>Memory, GiB</h3>{memory}{_keys()}</div>'
         f'<div class="panels"><div class="panel"><h3>CPU usage by weekday and hour (UTC)</h3>'
-        f"{heat(overview.heat, 'Mean CPU usage of allocatable by weekday and hour')}</div>"
+        f"{heat(overview.heat, 'Mean CPU usage in % of allocatable, by weekday and hour')}</div>"
         f'<div class="panel"><h3>Requested but not used, by namespace</h3>{_waste(overview)}</div></div></section>'
     )
 
@@ -279,11 +279,11 @@ def _backtest(recommendation: Recommendation | None) -> str:
     if recommendation is None or tried is None:
         return '<span class="dim">not tried</span>'
     lines = [
-        f"{tried.oom_kills} OOM kills (now {tried.now_oom_kills})",
-        f"{tried.throttled_minutes:.0f} min throttled (now {tried.now_throttled_minutes:.0f})",
+        f"{tried.oom_kills} OOM kills ({tried.now_oom_kills} with the present values)",
+        f"{tried.throttled_minutes:.0f} min throttled ({tried.now_throttled_minutes:.0f} with the present values)",
     ]
     if tried.evictions:
-        lines.append(f"{counted(tried.evictions, 'pod-day')} above the new memory request, not the old")
+        lines.append(f"{counted(tried.evictions, 'pod-day')} with memory above the new request but not the old one")
     if recommendation.trust is not None:
         lines.append(f"confidence {recommendation.trust.words}")
     lines.append(RESTARTS[recommendation.restart])

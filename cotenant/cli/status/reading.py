@@ -73,7 +73,7 @@ def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
         present = client.access.cluster
         if not (is_named or loaded.cluster is not None) and present not in (cluster, IN_CLUSTER):
             return InCluster(
-                unknown=f"the kubeconfig's context belongs to {present}, the results to {cluster}; give --context"
+                unknown=f"the kubeconfig context belongs to cluster {present}, the results to {cluster}; give --context"
             )
         try:
             # The Deployments and DaemonSets of cotenant, by name.

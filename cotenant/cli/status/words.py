@@ -36,7 +36,7 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
         yield "Lent", f"the capacity that could be lent is not known: {lent.why_unknown or 'No node is known.'}"
     else:
         yield "Lent", f"free for batch now: {_both(lent.free_for_batch_now)}"
-        overlap = "this amount overlaps with free for batch: do not add them"
+        overlap = "it overlaps with free for batch: do not add both"
         yield "", f"free for a day: {_both(lent.free_for_a_day)}; {overlap}"
     yield "", f"batch pods use {_both(lent.batch_use)} ({counted(lent.batch_pods, 'pod')})"
     yield from _at_risk(status)
@@ -50,17 +50,17 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
     if peak is None:
         yield "Next peak", f"unknown: {visible(status.peak_reason)}"
     else:
-        led = f", led by {visible(peak.led_by)}" if peak.led_by else ""
-        rise = f"{percent(peak.above_mean, signed=True)} above the day's mean{led}"
+        led = f"; {visible(peak.led_by)} adds most" if peak.led_by else ""
+        rise = f"{percent(peak.above_mean, signed=True)} against the day's mean{led}"
         height = f"{amount(peak.height_millicores, Resource.CPU)} ({PEAK_NAME})"
         yield "Next peak", f"{moment(peak.start_seconds)}, {height}; {rise}"
     changes, frees = status.saved.changes, status.saved.verified.frees
     amounts = [amount(frees.amount(resource), resource) for resource in Resource if frees.amount(resource)]
     month = [f"{money(frees.monthly, currency)} a month"] if frees.monthly else []
     if amounts:
-        yield "Saved so far", f"{', '.join([*amounts, *month])}, verified by {counted(changes, 'change')}"
+        yield "Saved so far", f"{', '.join([*amounts, *month])}, freed by {counted(changes, 'verified change')}"
     else:
-        nothing = f"nothing, by {counted(changes, 'verified change')}" if changes else "nothing verified yet"
+        nothing = f"nothing freed by {counted(changes, 'verified change')}" if changes else "nothing verified yet"
         yield "Saved so far", nothing
 
 

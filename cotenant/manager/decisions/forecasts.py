@@ -57,7 +57,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
         if node is None or outlook.end_seconds <= now_seconds:
             continue  # the node is gone, or the run is so old that nothing of its horizon is left
         if published is not None and not is_ours(published.metadata):
-            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Kept, because it has another owner."))
+            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Unchanged: not made by cotenant."))
             continue
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)

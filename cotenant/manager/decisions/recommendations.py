@@ -135,7 +135,7 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
         key = (ref.namespace, object_name(ref))
         published = view.there.get(key)
         if published is not None and not published.metadata.ours:
-            notes.append(ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Kept, because it has another owner."))
+            notes.append(ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Unchanged: not made by cotenant."))
             continue
         intents += _write(advice, owner, published, now_seconds)
     for published in view.there.values():

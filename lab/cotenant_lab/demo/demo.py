@@ -231,9 +231,9 @@ def summary(overview: Overview, currency: str) -> Iterator[str]:
         yield "free for batch now: not known; see cotenant get reclaimable for each node's reason"
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
-        mild = "" if peak.pronounced else " (mild)"
+        mild = "" if peak.pronounced else " (not a pronounced peak)"
         rise = f"{BUSIEST_NAME} from {start:%a %H:%M} UTC, {percent(peak.above_mean, signed=True)} over the day's mean"
-        yield f"{PEAK_NAME}: {height} cores, {rise}{mild}, led by {peak.led_by}"
+        yield f"{PEAK_NAME}: {height} cores, {rise}{mild}; {peak.led_by} adds most"
     else:
         yield f"{PEAK_NAME}: unknown. {overview.peak_reason}"
     if (planned := overview.savings) is not None:

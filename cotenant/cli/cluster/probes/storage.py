@@ -65,7 +65,7 @@ def probe_remote_store(url: str) -> ProbeOutcome:
     from cotenant.base.store import Store
 
     return ProbeOutcome(
-        ProbeState.OK, f"{url} answers, {counted(len(Store.clusters(url)), 'cluster')}; writing was not tried"
+        ProbeState.OK, f"{url} answers and has {counted(len(Store.clusters(url)), 'cluster')}; writing was not tried"
     )
 
 
@@ -79,7 +79,7 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.SKIPPED, "no cluster is stored yet", fix)
     described = [describe(Store(url, name), now_seconds) for name in names]
     troubled = any(trouble for _, trouble in described)
-    fix = "Run cotenant scan again; its message about the source names the cause." if troubled else ""
+    fix = "Run cotenant scan again: it reports what it cannot read from the source." if troubled else ""
     return ProbeOutcome(
         ProbeState.WARNING if troubled else ProbeState.OK, "; ".join(line for line, _ in described), fix
     )
@@ -96,7 +96,7 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     if span is None:
         return f"{store.cluster}: no usage", True
     age, length = measures.age_seconds(now_seconds, span[1]), measures.length_seconds(*span)
-    parts = [f"{store.cluster}: {length / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
+    parts = [f"{store.cluster}: {length / DAY_SECONDS:.1f} days of usage, newest sample {age / HOUR_SECONDS:.1f} h ago"]
     holes = open_holes(store)
     if holes:
         parts.append(f"{counted(len(holes), 'unreadable day')} set aside")
