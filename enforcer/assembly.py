@@ -173,7 +173,9 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be created: {error.strerror}", fix="Set enforcer.state_dir.") from error
+        raise UsageError(
+            f"{folder} cannot be created: {error.strerror}", fix="Set enforcer.state_dir to a writable folder."
+        ) from error
     running = strategies(own)
     with contextlib.ExitStack() as stack:
         client = None if own.pods_file else _client(settings, env)

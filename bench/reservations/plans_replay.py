@@ -43,7 +43,7 @@ from cotenant.profiler.settings import PortraitSettings
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.backtest import account
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size, Tested, a_week_before, kept, tested
-from cotenant.scheduler_ext.reservations.plans.size import lead, pods
+from cotenant.scheduler_ext.reservations.plans.size import lead_seconds, pods
 
 DAY, STEP, HISTORY_DAYS, WISH_SECONDS = 288, 300, 14, 900.0
 POD, MEAN = 500.0, 10_000.0
@@ -52,7 +52,7 @@ VMS_PER_WORKLOAD = 15
 DAYS = 28
 FORECASTING = replace(ForecastingSettings(), booster_rows=0)
 PLANS = PlanSettings()
-LEAD_SLOTS = -(-lead(WISH_SECONDS, (), PLANS).seconds // STEP)
+LEAD_SLOTS = -(-lead_seconds(WISH_SECONDS, (), PLANS) // STEP)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.reservations.acts import (
     SkipOccurrence,
     act_of,
 )
-from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Recurrence
+from cotenant.scheduler_ext.reservations.model.plan import ApprovalPolicy, DecisionScope, Recurrence
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanTerms
 
 FAST_MILLISECONDS: Final = 2_000
@@ -105,7 +105,9 @@ def answer_action(view: View, request: Callable[[], Any]) -> Answer:
     if isinstance(act, SkipOccurrence | RestoreOccurrence):
         parts["start"] = display.moment(act.start_seconds)
     if isinstance(act, SetPlanPolicy):
-        parts["does"] = "is approved within its limits" if plan.policy.auto else "needs a person's approval"
+        limited = plan.policy != ApprovalPolicy(auto=True)
+        automatic = "is approved within its limits" if limited else "is approved automatically, without limits"
+        parts["does"] = automatic if plan.policy.auto else "needs a person's approval"
     message = act_of(act).done.format(**parts)
     announce(message)
     return None, None, plan_actions.action_result(message, act.plan, view.settings.base_path), view.now_seconds()

@@ -15,8 +15,8 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.process.files import try_lock
 
 MODE = 0o600
-_PATH_BYTES = 107
-"""The kernel's limit for the name of a unix socket."""
+_PATH_BYTES = 107 - len(".") - len(".4194304")
+"""The most bytes of a public name: the kernel's limit for a unix socket's name, less what a private name adds."""
 
 
 class SocketTaken(CotenantError):
@@ -35,8 +35,9 @@ class SocketGuard:
 
     def take(self) -> None:
         """Lock the socket; raise SocketTaken if another instance has it, CotenantError if the path is invalid."""
-        if len(os.fsencode(self.private)) > _PATH_BYTES:
-            raise CotenantError(f"socket path {self.public} is too long", fix="Use a path of at most 107 bytes.")
+        if (size := len(os.fsencode(self.public))) > _PATH_BYTES:
+            text = f"socket path {self.public} is {size} bytes long"
+            raise CotenantError(text, fix=f"Use a path of at most {_PATH_BYTES} bytes.")
         self.public.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -172,7 +172,11 @@ def _reserved_status(
     unmade = view.unmade.get(str(address_of(reservation)), "")
     reason = impossible(reservation) or unmade or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
-        lacking = ", ".join(format_quantities(missing)) or reason or "a placeholder waits for a node"
+        lacking = (
+            ", ".join(" ".join(part) for part in format_quantities(missing).items())
+            or reason
+            or "a placeholder waits for a node"
+        )
         text = f"reserved capacity was lost and is requested again: {lacking}"
         return _with_phase(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not (impossible(reservation) or unmade)

@@ -46,7 +46,7 @@ from cotenant.scheduler_ext.reservations.plans import realise
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, lent_cores
-from cotenant.scheduler_ext.reservations.plans.size import lead, most
+from cotenant.scheduler_ext.reservations.plans.size import lead_seconds, most
 from cotenant.scheduler_ext.reservations.view import PodView
 
 TTL_MARGIN_MINUTES: Final = 15
@@ -180,7 +180,7 @@ def _plan_observation(
     )
     return PlanObservation(
         use=_reservation_use(view, plan, reservations, owner, proposal),
-        lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
+        lead_seconds=lead_seconds(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=check_guards(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
         expected=proposal.expected if proposal and plan.source is WindowSource.FORECAST else None,

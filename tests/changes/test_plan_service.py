@@ -467,7 +467,7 @@ def test_occurrences_are_the_present_one_and_those_of_the_schedule(cluster: Scen
     ("terms", "phrase"),
     [
         (PlanTerms(0, window=Span(SIX, SIX + HOUR)), "pods 0 is out of its range"),
-        (PlanTerms(1, window=Span(SIX, SIX - HOUR)), "before it begins"),
+        (PlanTerms(1, window=Span(SIX, SIX - HOUR)), "not after its start, "),
         (PlanTerms(1, window=Span(SIX - 48 * HOUR, SIX - 47 * HOUR)), "the window ended at"),
         (PlanTerms(1, window=Span(SIX, SIX + HOUR), quantile=1.0), "quantile 1 is out of its range"),
         (PlanTerms(1, window=Span(SIX, SIX + HOUR), lead_seconds=1e9), "lead 1e[+]09 s is out of its range"),

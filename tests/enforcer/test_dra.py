@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from cotenant.base.allocation.devices import (
     DeviceKind,
     NodeDevice,
 )
-from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.errors import CotenantError, StoreError, UsageError
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Apply, Delete
 from cotenant.base.settings.sections import TelemetrySettings
@@ -430,6 +431,16 @@ def test_a_driver_that_may_not_register_leaves_no_socket_behind(
     other.release()
     with service:  # nor does it hold the lock of the first socket
         assert (sockets / "plugin" / "dra.sock").is_socket()
+
+
+def test_a_socket_path_has_room_for_the_private_name_beside_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("s")
+    # The kernel takes 107 bytes; .NAME.4194304, the longest private name, has 9 more than NAME: 98 are left.
+    for size, refused in ((98, nullcontext()), (99, pytest.raises(CotenantError, match="99 bytes long"))):
+        guard = SocketGuard(folder / ("s" * (size - len(str(folder)) - 1)))
+        with refused:
+            guard.take()
+            guard.release()
 
 
 def test_a_contract_field_is_where_the_kubelet_reads_it() -> None:

@@ -78,7 +78,9 @@ def carrier_of(status: Json | None, feature: str) -> JobCarrier:
     try:
         condition = msgspec.json.decode(text, type=dict[str, str])
     except UNDECODABLE:
-        return JobCarrier(f"The state of the manager's feature {feature} cannot be read: {text[:80]}", ENABLE_COMMAND)
+        return JobCarrier(
+            f"The state of the manager's feature {feature} cannot be read: {text[:80]}", "cotenant doctor"
+        )
     state, message = condition.get("reason", ""), condition.get("message", "")
     if state in WORKING:
         return JobCarrier()

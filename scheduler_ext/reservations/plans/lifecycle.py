@@ -35,7 +35,6 @@ from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, obse
 from cotenant.scheduler_ext.reservations.plans.size import (
     CHANGE_INTERVAL_SECONDS,
     Counts,
-    Lead,
     ReservedPods,
     most,
     reserve_pods,
@@ -92,7 +91,7 @@ class PlanObservation:
     """
 
     use: ReservationUse
-    lead: Lead
+    lead_seconds: int
     guards: tuple[PlanGuardResult, ...] = ()
     outlook: PodForecast | None = None
     expected: Expected | None = None
@@ -129,7 +128,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
     inputs = _StepInputs(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:
-        window = next_window(plan, now_seconds, observation.lead.seconds)
+        window = next_window(plan, now_seconds, observation.lead_seconds)
         if window is not None:
             fresh = replace(status, phase=PlanPhase.PROPOSED, window=window, units=(), progress=_since_last(status))
             status = replace(fresh, count=plan.most_in(window))
@@ -177,7 +176,7 @@ def _since_last(status: PlanStatus) -> OccurrenceProgress:
 
 def _with_lead(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStatus:
     """Return the status with this window, whose capacity is reserved the lead time before it begins."""
-    lead = inputs.seen.lead.seconds
+    lead = inputs.seen.lead_seconds
     return replace(status, window=window, lead_seconds=lead, reserve_at_seconds=window.start_seconds - lead)
 
 
@@ -213,7 +212,7 @@ def _given_up(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStep
         )
         ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
         return PlanStep(_add_score(inputs, _with_condition(inputs, ended, RESERVED, reason, message)))
-    following = next_window(inputs.plan, inputs.now, inputs.seen.lead.seconds)
+    following = next_window(inputs.plan, inputs.now, inputs.seen.lead_seconds)
     if following is None or following == window:
         return PlanStep(status)
     return _step_before_reservation(inputs, replace(status, window=following, phase=PlanPhase.PROPOSED))
@@ -221,7 +220,7 @@ def _given_up(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStep
 
 def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
     """Return the status with the spec's present window: an edit or the forecast may move it before the reservation."""
-    window = next_window(inputs.plan, inputs.now, inputs.seen.lead.seconds)
+    window = next_window(inputs.plan, inputs.now, inputs.seen.lead_seconds)
     if window is None or window == status.window:
         return status
     passed = status.window is not None and inputs.now >= status.window.end_seconds
@@ -376,7 +375,7 @@ def _stop(inputs: _StepInputs, status: PlanStatus, window: Span) -> tuple[str, s
 
 def _is_next_due(inputs: _StepInputs, window: Span) -> bool:
     """Return whether the next occurrence is due; that of a forecast is due only after the present window."""
-    rule, lead = inputs.plan.recurring, inputs.seen.lead.seconds
+    rule, lead = inputs.plan.recurring, inputs.seen.lead_seconds
     if rule:
         following = schedule.current(rule, inputs.now, lead, window.end_seconds)
     elif inputs.now >= window.end_seconds:
@@ -406,7 +405,7 @@ def _demand(inputs: _StepInputs, window: Span, reserved_pods: int) -> int:
         return allowed
     begin, needed_pods = max(inputs.now, window.start_seconds), reserved_pods or allowed
     if outlook is not None and outlook.covers(begin):
-        needed_pods = outlook.most(begin, begin + inputs.seen.lead.seconds + outlook.step_seconds)
+        needed_pods = outlook.most(begin, begin + inputs.seen.lead_seconds + outlook.step_seconds)
     return min(allowed, max(needed_pods, inputs.seen.use.present + inputs.seen.use.missed))
 
 

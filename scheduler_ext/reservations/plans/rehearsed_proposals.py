@@ -48,7 +48,7 @@ from cotenant.scheduler_ext.reservations.plans.proposals import (
     propose,
     tested,
 )
-from cotenant.scheduler_ext.reservations.plans.size import lead, level_path, pods
+from cotenant.scheduler_ext.reservations.plans.size import lead_seconds, level_path, pods
 
 MOST_PROPOSALS: Final = 50
 """Most plans that are proposed at a time, the largest first: a person reads no more."""
@@ -204,7 +204,7 @@ def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: SettingSections
     )[:, -demand.shape[1] :]
     in_force = _rehearsed_quantiles(recent, rows, settings)
     span = slice(-of_plans.backtest_days * day, None)
-    reaction = lead(_WISH_SECONDS, (), of_plans).seconds + recent.grid.step_seconds
+    reaction = lead_seconds(_WISH_SECONDS, (), of_plans) + recent.grid.step_seconds
     step = recent.grid.step_seconds
     return [
         Rehearsal(step, demand[i, span], in_force[i, span], weeks_before[i, span], reaction) for i in range(len(rows))

@@ -114,35 +114,8 @@ FEWEST_STARTS: Final = 3
 _P95: Final = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
-    """A plan's lead time as its parts in seconds; `measured` is True if the pod start time is measured, not assumed."""
-
-    pod_start_seconds: float
-    free_seconds: float
-    scheduler_seconds: float
-    period_seconds: float
-    wish_seconds: float = 0.0
-    measured: bool = False
-
-    @property
-    def seconds(self) -> int:
-        """The lead time in seconds: the sum of its parts and of the lead that the plan itself requests, rounded up."""
-        parts = (self.pod_start_seconds, self.free_seconds, self.scheduler_seconds, self.period_seconds)
-        return math.ceil(sum(parts) + self.wish_seconds)
-
-    def explain(self) -> str:
-        """Return the lead time as text, as the sum of its parts."""
-        start = "measured" if self.measured else "assumed"
-        return (
-            f"{self.seconds} s = pod start {self.pod_start_seconds:.0f} ({start} p95) + freeing capacity "
-            f"{self.free_seconds:.0f} + scheduler {self.scheduler_seconds:.0f} + control period "
-            f"{self.period_seconds:.0f} + plan's lead {self.wish_seconds:.0f}"
-        )
-
-
-def lead(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSettings) -> Lead:
-    """Return how long before its window a plan's capacity has to be requested.
+def lead_seconds(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSettings) -> int:
+    """Return how many seconds before its window a plan's capacity has to be requested, rounded up.
 
     `wish_seconds` is the plan's own lead; `starts_seconds` are measured times from creation to ready of the workload's
     pods. Batch pods release CPU at once (it is compressible) and memory by eviction, which takes CAPACITY_FREE_SECONDS.
@@ -150,6 +123,6 @@ def lead(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSet
     valid_starts_seconds = [s for s in starts_seconds if math.isfinite(s) and s >= 0]
     measured = len(valid_starts_seconds) >= FEWEST_STARTS
     start = float(np.quantile(valid_starts_seconds, _P95)) if measured else settings.pod_start_seconds
-    return Lead(
-        start, CAPACITY_FREE_SECONDS, settings.scheduler_seconds, settings.interval_seconds, wish_seconds, measured
+    return math.ceil(
+        start + CAPACITY_FREE_SECONDS + settings.scheduler_seconds + settings.interval_seconds + wish_seconds
     )

@@ -53,7 +53,7 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     elif window := terms.window:
         if window.end_seconds <= window.start_seconds:
             raise UsageError(
-                f"the window ends at {moment(window.end_seconds)}, before it begins at {moment(window.start_seconds)}",
+                f"the window ends at {moment(window.end_seconds)}, not after its start, {moment(window.start_seconds)}",
                 fix="Give an end after the start.",
             )
         if window.end_seconds <= now_seconds:

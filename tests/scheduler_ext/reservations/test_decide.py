@@ -162,6 +162,8 @@ def test_nobody_becomes_an_owner_by_annotation_alone() -> None:
 def test_room_that_was_lost_is_asked_for_on_the_same_node() -> None:
     writes = plan(reservation(phase="Available"))
     assert condition(status_of(writes), "Ready") == ("False", "RoomLost")
+    (message,) = (c["message"] for c in status_of(writes)["conditions"] if c["type"] == "Ready")
+    assert message == "reserved capacity was lost and is requested again: cpu 4"
     (again,) = (i for i in writes.intents if isinstance(i, Create))
     terms = again.body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     here = [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]

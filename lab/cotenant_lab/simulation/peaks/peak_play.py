@@ -24,7 +24,7 @@ from cotenant.scheduler_ext.reservations.plan_decisions import outlook, proposed
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
-from cotenant.scheduler_ext.reservations.plans.size import lead
+from cotenant.scheduler_ext.reservations.plans.size import lead_seconds
 from cotenant_lab.simulation.peaks.peak_cluster import (
     DAY_SLOTS,
     SLOT_SECONDS,
@@ -127,7 +127,7 @@ class Planner:
         use = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
         observed = PlanObservation(
             use=use,
-            lead=lead(plan.lead_seconds, (), self._settings),
+            lead_seconds=lead_seconds(plan.lead_seconds, (), self._settings),
             guards=check_guards(situation, self._settings),
             outlook=outlook(plan, self._proposal),
             expected=self._proposal.expected,

@@ -31,14 +31,14 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
-from cotenant.scheduler_ext.reservations.plans.size import lead
+from cotenant.scheduler_ext.reservations.plans.size import lead_seconds
 from tools import write_phases
 
 HOUR = 3600.0
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
 """18:00 and 20:00 UTC of a day."""
 OWN = PlanSettings()
-LEAD = lead(900, (), OWN)
+LEAD_SECONDS = lead_seconds(900, (), OWN)
 YES = Approval(PlanDecision.APPROVED, by="ann")
 
 
@@ -48,7 +48,7 @@ def plan(**changes: object) -> Plan:
 
 
 def observation(reserved: int = 0, used: int = 0, missed: int = 0, **fields: object) -> PlanObservation:
-    return PlanObservation(ReservationUse(reserved, used, missed, complete=reserved >= 4), LEAD, **fields)  # type: ignore[arg-type]
+    return PlanObservation(ReservationUse(reserved, used, missed, complete=reserved >= 4), LEAD_SECONDS, **fields)  # type: ignore[arg-type]
 
 
 def after(peak_plan: Plan, *looks: tuple[float, PlanObservation], own: PlanSettings = OWN) -> tuple[Plan, PlanStep]:
@@ -65,8 +65,8 @@ def after(peak_plan: Plan, *looks: tuple[float, PlanObservation], own: PlanSetti
 
 
 def test_nothing_is_held_before_start_minus_lead() -> None:
-    _, early = after(plan(), (SIX - LEAD.seconds - 1, observation()))
-    _, due = after(plan(), (SIX - LEAD.seconds, observation()))
+    _, early = after(plan(), (SIX - LEAD_SECONDS - 1, observation()))
+    _, due = after(plan(), (SIX - LEAD_SECONDS, observation()))
     assert (early.status.phase, early.want) == (PlanPhase.APPROVED, 0)
     assert (due.status.phase, due.want) == (PlanPhase.RESERVED, 4)
 
@@ -107,7 +107,7 @@ def test_a_guard_that_does_not_pass_is_named_in_the_condition_and_the_window_is_
 def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
     _, plan_step = after(
         plan(),
-        (SIX - LEAD.seconds, observation()),
+        (SIX - LEAD_SECONDS, observation()),
         (SIX - 600, observation(reserved=4)),
         (SIX, observation(reserved=4)),
         (SIX + HOUR, observation(reserved=4, used=3, missed=1)),
@@ -118,7 +118,7 @@ def test_a_whole_occurrence_is_scored_by_what_was_seen_of_it() -> None:
     assert plan_step.status.phase is PlanPhase.SCORED
     assert score is not None
     # Used 3 h + 4 h of held 4 x (580 s + 600 s + 2 h); 1 pod-hour missed; all was there 600 s before.
-    pod_seconds = 4 * (LEAD.seconds - 600 + 600 + 2 * HOUR)
+    pod_seconds = 4 * (LEAD_SECONDS - 600 + 600 + 2 * HOUR)
     assert score.hit_ratio == pytest.approx(7 * HOUR / pod_seconds, abs=1e-3)
     assert score.coverage == pytest.approx(7 / 8, abs=1e-3)
     assert score.missed_core_minutes == pytest.approx(60 * 0.5, abs=0.1)
@@ -260,7 +260,7 @@ def test_whatever_happens_room_is_wanted_only_while_approved_and_each_occurrence
             assert peak_plan.approval is not None
             assert peak_plan.approval.decision is PlanDecision.APPROVED
             assert plan_step.status.window is not None
-            assert now >= plan_step.status.window.start_seconds - LEAD.seconds
+            assert now >= plan_step.status.window.start_seconds - LEAD_SECONDS
             if before.window != plan_step.status.window or not (before.phase and before.phase.holds):
                 starts.append(plan_step.status.window.start_seconds)
         again = step(peak_plan, observation(reserved=reserved, used=min(used, reserved), guards=guards), now, OWN)
@@ -286,7 +286,7 @@ def forecast_plan(**more: object) -> Plan:
 
 
 def looked(look: ReservationUse, *pod_counts: int) -> PlanObservation:
-    return PlanObservation(look, LEAD, outlook=foreseen(*pod_counts))
+    return PlanObservation(look, LEAD_SECONDS, outlook=foreseen(*pod_counts))
 
 
 def test_what_a_pod_leaves_is_reserved_again_while_the_forecast_asks_for_it() -> None:
@@ -375,7 +375,7 @@ def test_an_extension_ends_where_the_forecasts_next_window_is_due() -> None:
     peak_plan, extended = after(peak_plan, (SIX, look), (EIGHT, look))
     assert extended.status.phase is PlanPhase.EXTENDED
     # 20 min of lead: due 5 min after the first window's end, and taken for its own four pods once that one is scored
-    due = later.start_seconds - LEAD.seconds
+    due = later.start_seconds - LEAD_SECONDS
     peak_plan, _ = after(peak_plan, (due, look), (due + 30, look))
     _, second = after(peak_plan, (due + 60, look))
     assert (second.status.window, second.status.phase, second.want) == (later, PlanPhase.RESERVED, 4)
@@ -385,7 +385,7 @@ def test_every_window_of_the_day_is_held_in_turn_and_with_its_own_pods() -> None
     noon, evening = Span(SIX - 6 * HOUR, SIX - 5 * HOUR), Span(SIX, EIGHT)
     peak_plan = forecast_plan(window=evening, windows=(PeakWindow(noon, 2), PeakWindow(evening, 4)))
     outlook = PodForecast(noon.start_seconds, 1800, np.full(16, 9), np.zeros(16, dtype=np.int64))
-    look = PlanObservation(usage(0, 0), LEAD, outlook=outlook)
+    look = PlanObservation(usage(0, 0), LEAD_SECONDS, outlook=outlook)
     peak_plan, first = after(peak_plan, (noon.start_seconds, look))
     assert (first.status.window, first.want) == (noon, 2)
     peak_plan, _ = after(peak_plan, (noon.end_seconds, look), (noon.end_seconds + 1, look))
