@@ -158,7 +158,7 @@ class ProfilerSettings(Section, frozen=True):
     keep_days: Annotated[
         int,
         setting(
-            "Days of usage to keep; the next scan removes older ones. The highest totals of nodes are kept longer.",
+            "Days of usage to keep; the next scan removes older ones. Each node's highest prod usage is kept longer.",
             when="the store's disk is short, or reviews need older usage",
             unit="days",
             ge=1,

@@ -430,8 +430,8 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     return (
         *notes,
         f"{of} (by namespace: "
-        f"{where}{more}): a shard is not scraped, it excludes namespaces, or relabelling changes its labels; nothing "
-        "is proposed for workloads that these pods may belong to",
+        f"{where}{more}): a shard of kube-state-metrics is not scraped or excludes namespaces, or relabelling "
+        "changes its labels; nothing is proposed for workloads that these pods may belong to",
     )
 
 

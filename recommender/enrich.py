@@ -131,7 +131,7 @@ class _EnrichStage:
             amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
             pods = counted(total.pods, "pod")
             if total.counted != total.in_force:
-                notes.append(f"{resource}: {pods} wait for a resize to {amounts[0]} in all; {amounts[1]} are in force")
+                notes.append(f"{resource}: {pods} wait for a resize to {amounts[0]} in total and now have {amounts[1]}")
             else:
                 notes.append(f"{resource}: the pods request different amounts; {pods} request {amounts[0]} together")
         return replace(

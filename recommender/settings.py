@@ -94,8 +94,8 @@ class CotenantSettings(Section, frozen=True):
     cpu_day_risk: Annotated[
         Fraction | None,
         setting(
-            "Size CPU requests by risk instead: the largest share of days, over all containers, on which demand may "
-            "exceed the request, by back-test; the margin rises at once and falls slowly. null = by the profile.",
+            "Largest share of days, over all containers, on which demand may exceed a CPU request. Back-tests set the "
+            "margin, which rises at once and falls slowly. null = requests are sized by the profile.",
             when="requests should follow a risk that you can state in days",
         ),
     ] = None
@@ -145,8 +145,8 @@ class CotenantSettings(Section, frozen=True):
     keep_qos_class: Annotated[
         bool,
         setting(
-            "Keep request = limit (Guaranteed, unless the QoS label says best effort), and propose no request for "
-            "pods that are best effort by their label and request nothing.",
+            "Keep request = limit for Guaranteed pods whose QoS label is not BE, and propose no request for pods "
+            "whose QoS label is BE and which request nothing.",
             when="Guaranteed pods may become Burstable",
         ),
     ] = True

@@ -114,7 +114,7 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     swapping = {(row.namespace, row.name) for row in evidence.inventory.pod_rows if row.swaps}
     nodes = {pod.workload: pod.node for pod in evidence.inventory.pods if (pod.namespace, pod.name) in swapping}
     for ref in (ref for ref in evidence.containers if ref.workload in nodes):
-        part = f"node {nodes[ref.workload]} swaps memory, and no metric shows which containers it swapped"
+        part = f"node {nodes[ref.workload]} swaps memory, and no metric shows which containers' memory it swapped"
         yield _Doubt(ref, (Resource.MEMORY,), Reason.SWAP_UNKNOWN, part)
     yield from _of_parted_nodes(evidence)
     yield from (_Doubt(ref, both, Reason.UNMEASURED) for _, ref in _zeros(evidence, memory))

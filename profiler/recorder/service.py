@@ -212,7 +212,7 @@ class Recorder:
         """
         self._leadership.require()
         if self.term.transitions not in (None, self._leadership.transitions):
-            raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; no usage was stored")
+            raise NotLeader(f"another process held the Lease {LEASE} in this round; the round's usage was not stored")
 
     def _heed_clock(self) -> None:
         """Begin new slots if the clock was set back, because the open ones would then be in the future."""
@@ -268,7 +268,7 @@ class Recorder:
         if not throttled.labels:
             raise SourceProtocol(
                 f"the kubelet of node {node} reports no throttled time of containers with a limit.",
-                fix="Check that its cAdvisor finds the container runtime (--containerd of the kubelet).",
+                fix="Check that the kubelet's flag --containerd names the runtime's socket, which cAdvisor reads.",
             )
         self.term.containers.add_throttled(node, throttled, received_seconds=received_seconds)
         self.term.samples += len(throttled.labels)
@@ -388,7 +388,7 @@ class Recorder:
                 self.term.gaps = []
                 writing.write_status(self._store, self.term.status)
         except CotenantError as error:
-            log.info("restart counts and status were not stored between two slots", why=error.message)
+            log.info("restart counts and the recorder's status are not stored yet", why=error.message)
 
     def _note_ends(self, pods: Iterable[RecordedPod], restarts: RestartLog, now: float) -> dict[Key, str]:
         """Count how containers of these pods ended; return the pods that cannot be counted, and why."""
@@ -445,14 +445,14 @@ class Recorder:
         late = self.term.containers.late + self.term.nodes.late
         notes = []
         if late:
-            notes.append(f"{late} samples, or parts of them, came too late for their five-minute slot and were dropped")
+            notes.append(f"{late} samples were dropped, wholly or in part: their five-minute slot was closed already")
         if missing:
             node, count = missing.most_common(1)[0]
             nodes, values = agree(len(missing), "node lacks", "nodes lack"), counted(missing.total(), "value")
             notes.append(f"{nodes} {values} of five-minute slots in the last hour; {node} lacks most: {count}")
         if self.term.lost_slots:
-            slots = agree(self.term.lost_slots, "slot was", "slots were")
-            notes.append(f"usage of {slots} lost, because the store could not be written for an hour")
+            slots = agree(self.term.lost_slots, "slot of usage was", "slots of usage were")
+            notes.append(f"{slots} lost, because the store could not be written for an hour")
         return tuple(notes)
 
 

@@ -143,12 +143,12 @@ class RecorderStatus(msgspec.Struct, frozen=True):
 
     @property
     def _left_out_notes(self) -> list[str]:
-        return [f"{subject} is left out until it changes: {why}" for subject, why in self.left_out.items()]
+        return [f"{subject} is not recorded until it changes: {why}" for subject, why in self.left_out.items()]
 
     @property
     def _throttling_note(self) -> str:
         return (
-            f"throttled time of {self.unthrottled} nodes is unknown, so their usage counts as demand: "
+            f"throttled time is unknown on {counted(self.unthrottled, 'node')}, where usage counts as demand: "
             f"{self.throttling_trouble}"
         )
 

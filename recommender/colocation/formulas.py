@@ -57,9 +57,9 @@ DOUBTFUL: Final = frozenset({Reason.METRIC_AHEAD, Reason.METRIC_INCOMPLETE, Reas
 """A report is there that says nothing to be used: a fault of its source, which may pass with the next one."""
 NOTES: Final = (
     "",
-    "by forecast: enough tests have confirmed the forecast, so no percentage is reserved",
-    "by forecast: the forecast peak is above present usage, but too few tests have confirmed it to let it decide alone",
-    "by usage: present usage is above the forecast peak, which too few tests have confirmed to let it decide alone",
+    "by forecast: enough tests have confirmed the forecast, so no percentage of capacity is kept in reserve",
+    "by forecast: the forecast peak is above present usage; until enough tests confirm it, the higher of both counts",
+    "by usage: present usage is above the forecast peak; until enough tests confirm it, the higher of both counts",
     "by usage: there is no forecast for this node",
     "by usage: usage is above the forecast peak now, although enough tests had confirmed that peak",
 )

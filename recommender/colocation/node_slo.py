@@ -150,7 +150,7 @@ def decide(view: NodeSloView) -> ControllerDecision:
         who = f" ({', '.join(writers)})" if writers else ""
         remedy = " and name that manager in manager.take_over" if writers else ""
         text = (
-            f"{len(foreign)} NodeSLOs, such as {min(foreign)}, belong to another manager{who}: cotenant leaves them. "
+            f"{len(foreign)} NodeSLOs, such as {min(foreign)}, belong to another manager{who}: cotenant writes none. "
             f"Once that manager is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
         )
         notes.append(ObjectNote(PLURAL, "NotOurs", text, warning=True))

@@ -97,7 +97,7 @@ def publish(
         # One sentence for the log and the Event.
         reason = REASONS[computed[KEYS[0]].reasons[i]]
         if verdict.keys[i]:
-            why = f"batch or mid resources of the node appear or disappear ({reason})"
+            why = f"batch or mid resources of the node appear or disappear (reason: {reason})"
         elif verdict.moved[i]:
             why = "a batch or mid amount changed by more than resourceDiffThreshold"
         elif verdict.policy[i]:

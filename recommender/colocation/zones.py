@@ -90,7 +90,7 @@ def publish_zones(
         operations = [op for zone in topology.zones for op in _operations(zone, zone_amounts, threshold)]
         if operations:
             address = Address(TOPOLOGY_GROUP, TOPOLOGIES, topology.node)
-            yield Patch(address, tuple(operations), why="batch amounts of NUMA zones")
+            yield Patch(address, tuple(operations), why="batch amounts of NUMA zones changed")
 
 
 def _operations(zone: Zone, amounts: Mapping[str, Mapping[int, int]], threshold: float) -> Iterator[Mapping[str, Any]]:

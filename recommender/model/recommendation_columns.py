@@ -12,8 +12,8 @@ DELTA_COLUMNS: Final = (
         "cpu_delta_total",
         "CPU delta",
         Kind.MILLICORES,
-        "Change of the CPU request over all pods (for jobs, their mean number): a missing request counts as the "
-        "limit, else as 0.",
+        "Change of the CPU requests of all pods (of a job: of its mean number of pods). A missing request counts "
+        "as the limit, or as 0 without a limit.",
         sign=Sign.RAISED,
     ),
     Column("memory_delta_total", "Memory delta", Kind.BYTES, "Memory request change over all pods.", sign=Sign.RAISED),

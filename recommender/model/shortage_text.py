@@ -56,9 +56,9 @@ class CpuShortage:
 
 
 def _a_day(minutes: float, pod_days: int) -> str:
-    """Return the average minutes per pod-day as "never", "for less than a minute a day" or "for 12 minutes a day"."""
+    """Return the mean minutes per pod-day as "at no time", "for less than a minute a day" or "for 12 minutes a day"."""
     if minutes <= 0:
-        return "never"
+        return "at no time"
     mean = round(minutes / pod_days)
     return "for less than a minute a day" if mean < 1 else f"for {counted(mean, 'minute')} a day"
 

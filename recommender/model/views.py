@@ -127,7 +127,7 @@ RECOMMENDATIONS: Final = Schema(
         *MONEY_COLUMNS,
         *BACKTEST_COLUMNS,
         Column(
-            "restart", "Restart", Kind.TEXT, "Restart by applying the proposal: none, in-place or rollout.", wide=True
+            "restart", "Restart", Kind.TEXT, "Restart that the proposal needs: none, in-place or rollout.", wide=True
         ),
         Column(
             "profile",
@@ -146,7 +146,7 @@ NODES: Final = Schema(
     (
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
         Column("pods", "Pods", Kind.INTEGER, "Number of pods that run on the node."),
-        Column("requested_ratio", "Full", Kind.RATIO, "Larger of the requested shares of CPU, memory.", essential=True),
+        Column("requested_ratio", "Full", Kind.RATIO, "Larger of requested shares of CPU and memory.", essential=True),
         Column("cpu_allocatable", "CPU alloc.", Kind.MILLICORES, "Allocatable CPU."),
         Column("cpu_request", "CPU requests", Kind.MILLICORES, "Sum of the CPU requests of the node's pods."),
         Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present CPU usage (mean of the last aggregation window)."),
@@ -221,7 +221,7 @@ FORECASTS: Final = Schema(
         Column("start", "Start", Kind.TIME, "Start of the forecast's first half hour.", wide=True),
         *(
             Column(f"{name}{q}", f"{name}{q}", Kind.LIST, f"0.{q} quantile of {what} in 48 half hours.", wide=True)
-            for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value / its scale"))
+            for name, what in (("q", "the mean (memory: maximum)"), ("fine_q", "a 5-minute value / `fine_profile`"))
             for q in (10, 50, 90, 95)
         ),
         Column("fine_profile", "5 min profile", Kind.LIST, "Scales of `fine_q`; empty: 1.", wide=True, unit=Unit.RATIO),
@@ -248,7 +248,7 @@ PLANS: Final = Schema(
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
         Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Reserved idle CPU.", unit=Unit.CORE_HOURS_DAILY),
         Column("cost", "Cost/day", Kind.NUMBER, "Cost of the idle capacity by the price sheet.", unit=Unit.DAILY),
-        Column("skill", "Gain", Kind.NUMBER, "1 - plan's cost / cost by last week's demand.", sign=Sign.EITHER),
+        Column("skill", "Gain", Kind.NUMBER, "1 - its cost / cost of a plan by last week's demand.", sign=Sign.EITHER),
         Column("reason", "Reason", Kind.TEXT, "ok, or why the plan is not proposed."),
         Column("base_pods", "Base pods", Kind.NUMBER, "Baseline pods, which run without the plan.", wide=True),
         Column("occurrences", "Peaks", Kind.INTEGER, "Number of past peaks in the back-test.", wide=True),

@@ -66,8 +66,8 @@ PricesOption = Annotated[
     typer.Option(
         "--prices",
         metavar="FILE|opencost",
-        help="CSV with machine_type, price_per_hour, currency (spot: capacity_type); opencost: OpenCost's prices in "
-        "Prometheus; default: the price sheet.",
+        help="CSV with machine_type, price_per_hour, currency, for spot also capacity_type; opencost: OpenCost's "
+        "prices in Prometheus; default: the price sheet.",
     ),
 ]
 ShapesOption = Annotated[
@@ -102,7 +102,7 @@ def size(
         bool, typer.Option("--reserve-zone", help="Keep capacity free for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests, typer.Option("--requests", help="Requests of the tables; the summary shows all three choices.")
+        Requests, typer.Option("--requests", help="Requests that the tables use; the summary shows all three choices.")
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,
@@ -250,7 +250,7 @@ def _print(
     answer = report.at(level)
     if answer.size is None:
         raise NoData(
-            f"the removable nodes {level_words(level)} are not known: {answer.reason}", fix="Use --requests now."
+            f"it is not known which nodes could leave {level_words(level)}: {answer.reason}", fix="Use --requests now."
         )
     if show is Show.ALL and output in (Format.JSON, Format.YAML):
         print_document(level_document(report, level), DocumentFormat(output.value))

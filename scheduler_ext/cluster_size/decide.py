@@ -416,10 +416,10 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
         waiting = find_unplaced(after, options, hardest, search.exemptions, NAMED_FAILURES).pod
         if waiting:
             fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
-            text = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
+            text = f"{waiting} finds no other node once this node is removed and a further {fail} ({hardest.words})"
             return Stay(Reason.NO_OTHER_PLACE, text, waiting)
     reserve = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
-    text = "the node's pods fit elsewhere, but no set of the removable nodes and this node passed every placement trial"
+    text = "the node's pods fit elsewhere, but no tried removal that includes this node passed every placement trial"
     return Stay(Reason.NO_OTHER_PLACE, text + reserve)
 
 

@@ -206,9 +206,9 @@ def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency:
     for name, values in hourly_prices.items():
         wrong = [value for value in values if not (math.isfinite(value) and value > 0)]
         if wrong:
-            unusable[name] = f"OpenCost gives {wrong[0]:g} an hour"
+            unusable[name] = f"OpenCost exports the price {wrong[0]:g} an hour"
         elif max(values) - min(values) > SAME_PRICE * max(values):
-            unusable[name] = f"OpenCost gives {min(values):g} and {max(values):g} an hour"
+            unusable[name] = f"OpenCost exports the prices {min(values):g} and {max(values):g} an hour"
         else:
             hourly[name] = max(values)
     return ExportedPrices(currency, hourly, unusable)
@@ -223,7 +223,7 @@ def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seco
     if not prometheus.url:
         raise UsageError(
             f"--prices {OPENCOST}: no Prometheus is configured",
-            fix=f"Set profiler.prometheus.url to a Prometheus that scrapes OpenCost, or name a file ./{OPENCOST}.",
+            fix=f"Set profiler.prometheus.url to a Prometheus that scrapes OpenCost, or write ./{OPENCOST} for a file.",
         )
     with closing(Client(prometheus)) as client:
         now = int(client.clock_seconds() or now_seconds)

@@ -55,7 +55,7 @@ def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
     """Return the four monthly bills in one sentence; "" if none of them has a mix of machine types."""
     priced = [f"{bill.name} {money(bill.price_month, currency)}" for bill in bills if bill.price_month is not None]
     has_mix = any(bill.bound_month is not None for bill in bills)
-    return f"A month costs: {', '.join(priced)}" if has_mix and priced else ""
+    return f"Monthly cost: {', '.join(priced)}" if has_mix and priced else ""
 
 
 def batch_sentence(batch: BatchAlone, currency: str) -> str:
@@ -184,7 +184,7 @@ def level_sentences(report: SizeReport) -> list[str]:
     for sized in report.levels:
         when = level_words(sized.level)
         if sized.size is None:
-            sentences.append(f"The removable nodes {when} are not known: {sized.reason}")
+            sentences.append(f"It is not known which nodes could leave {when}: {sized.reason}")
         else:
             worth = worth_of(sized.size, report.currency)
             sentences.append(f"{tables.count_text(sized.size)} could leave {when}{f' ({worth})' if worth else ''}")
@@ -203,7 +203,7 @@ def bound_sentence(sized: SizedLevel) -> str:
     if sized.size is None:
         return ""
     if sized.kept_by_bound is None:
-        return f"The fewest possible nodes are not known: {sized.bound_reason}"
+        return f"The lowest possible number of nodes is not known: {sized.bound_reason}"
     kept_text = counted(len(sized.size.staying), "node")
     return f"{kept_text} kept, {bound_text(sized)} the fewest possible ({sized.bound})"
 

@@ -151,11 +151,10 @@ def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> l
     for pool in autoscalers.pools or ():
         count = sum(node.facts.labels.get(NODEPOOL_LABEL) == pool.name for node in state.nodes)
         which = "that are empty" if pool.policy == "WhenEmpty" else "that are empty or not needed"
-        after = (
-            "" if pool.consolidate_after in ("", "0s", "Never") else f", {pool.consolidate_after} after the last change"
-        )
-        acts = "no node" if pool.consolidate_after == "Never" else f"nodes {which}{after}"
-        lines.append(f"Karpenter removes {acts} of NodePool {pool.name} ({counted(count, 'node')})")
+        wait = pool.consolidate_after
+        after = "" if wait in ("", "0s", "Never") else f", {wait} after their pods last changed"
+        acts, which = ("no node", "") if wait == "Never" else ("nodes", f" {which}")
+        lines.append(f"Karpenter removes {acts} of NodePool {pool.name} ({counted(count, 'node')}){which}{after}")
     if autoscalers.pod or autoscalers.status:
         threshold, after = autoscalers.flag(THRESHOLD, THRESHOLD_DEFAULT), autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
         source = "" if autoscalers.flags is not None else " (defaults: the flags could not be read)"

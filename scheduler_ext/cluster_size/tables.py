@@ -85,8 +85,8 @@ BILLS: Final = Schema(
     "cluster-size-bills",
     (
         Column(
-            "bill", "Bill", Kind.TEXT, "today, right-sizing alone (the nodes that stay), packing alone (cheapest "
-            "mix for present requests), or both.", essential=True,
+            "bill", "Bill", Kind.TEXT, "today, right-sizing alone (price of the nodes that stay), packing alone (price "
+            "of the cheapest mix for present requests), or both.", essential=True,
         ),
         Column("nodes", "Nodes", Kind.INTEGER, "Number of nodes; empty if not computed.", essential=True),
         Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of the priced nodes.", essential=True),

@@ -163,7 +163,7 @@ def words_of(code: Code, percents: tuple[int, int], slots: tuple[int, int]) -> s
     share = _range([str(percent) for percent in percents], "{} to {}")
     if code in (Code.PEAK_CPU, Code.PEAK_MEMORY):
         clock = [strftime("%H:%M", gmtime(slot * SLOT_SECONDS)) for slot in slots]
-        return f"{resource} {share} % {_range(clock, 'from {} to {}', 'at ')} UTC (forecast)"
+        return f"{resource} usage of {share} % forecast {_range(clock, 'from {} to {}', 'at ')} UTC"
     kind = " (aggregated)" if code in (Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY) else ""
     return f"{resource} usage above {share} %{kind}"
 

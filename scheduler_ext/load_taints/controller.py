@@ -260,7 +260,7 @@ class LoadTaintController(Feature):
                     if math.isnan(change.peak)
                     else f", {change.peak:.0f} % in the {HIGHEST_HALF_HOUR_P95_NAME} ahead"
                 )
-                why = f"load {change.now:.0f} % of its threshold{peak}"
+                why = f"the node's load is {change.now:.0f} % of its threshold{peak}"
             patch = self._taints.patch(change.name, EFFECTS[change.after], why)
             if patch is not None:
                 yield patch
@@ -280,9 +280,9 @@ def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> 
         yield ObjectNote(
             "nodes",
             "DaemonSetsKeptAway",
-            f"No node is refused: pods of {len(kept_away)} DaemonSets would be kept away ({names}). "
+            f"No node gets taint NoSchedule, because it would keep away pods of {len(kept_away)} DaemonSets ({names}). "
             f"Let their templates tolerate {LOAD_TAINT}.",
             warning=True,
         )
     elif is_withheld:
-        yield ObjectNote("nodes", "TooManyAboveThreshold", "More nodes are above their thresholds than may be refused.")
+        yield ObjectNote("nodes", "TooManyAboveThreshold", "More nodes exceed thresholds than may get NoSchedule.")

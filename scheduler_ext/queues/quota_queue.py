@@ -106,7 +106,7 @@ def queues_of(
                 marked = _mark_obstacle(unit, usable, check_parents)
                 if not marked.obstacle and (short := empty.shortages(member_groups(marked.pods))):
                     # it would keep its quota in vain
-                    sentence = f"even empty nodes lack room: {shortage_text(short)}"
+                    sentence = f"even empty nodes fall short: {shortage_text(short)}"
                     marked = replace(marked, obstacle=QueueObstacle(Reason.GANG_NEVER_FITS, sentence))
                 units.append(marked)
             if units[0].obstacle and units[-1].follows:
@@ -172,7 +172,7 @@ def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_paren
         for resource, amount in need.items():
             if amount > bound.get(resource, amount):
                 sentence = (
-                    f"requests {quantity_of(resource, amount)} of {resource}, but the {what} of quota {quota} is "
+                    f"{quantity_of(resource, amount)} of {resource} is requested, but the {what} of quota {quota} is "
                     f"{quantity_of(resource, bound[resource])}"
                 )
                 return replace(unit, obstacle=QueueObstacle(code, sentence, quota, resource, amount - bound[resource]))

@@ -80,7 +80,7 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
         nodes, _ = profile_capacity(profile, view.nodes)
         size = {resource: nodes.get(resource, 0) for resource in profile.resources}
         address = Address(QUOTA_GROUP, "elasticquotas", profile.quota, profile.namespace)
-        why = f"root of the tree of elasticquotaprofile {profile.namespace}/{profile.name}"
+        why = f"this is the root quota of elasticquotaprofile {profile.namespace}/{profile.name}"
         if quota is None:
             labels = {
                 quota_tree.PROFILE_LABEL: profile.name,

@@ -139,7 +139,7 @@ def revocation(
         evictions += [eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit]
         if lacking:
             amounts = ", ".join(f"{quantity_of(r, amount)} of {r}" for r, amount in sorted(lacking.items()))
-            notes.append((f"elasticquotas/{quota}", f"quota exceeds its runtime by {amounts}; no pod may be evicted"))
+            notes.append((f"elasticquotas/{quota}", f"quota exceeds its runtime by {amounts} that no eviction frees"))
     return evictions, notes
 
 

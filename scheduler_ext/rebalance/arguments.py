@@ -480,7 +480,7 @@ def unreadable_selector(selector: Object | None, path: str) -> list[str]:
     except UsageError as error:
         return [error.message]
     return [
-        f"{path}.{name}: is no field of a label selector; write it into matchLabels" for name in unread_fields(selector)
+        f"{path}.{name} is no field of a label selector; write it into matchLabels" for name in unread_fields(selector)
     ]
 
 

@@ -294,7 +294,7 @@ def test_a_person_reads_what_the_cpu_request_means_for_its_pods(demo_results: Re
     # 84 minutes above the proposed request and 14 above its limit, in seven days of one pod.
     was, _, proposed = page.partition("As proposed")
     assert "As it was" in was
-    assert "CPU demand above the request on none of 7 pod-days; throttled never." in was
+    assert "CPU demand above the request on none of 7 pod-days; throttled at no time." in was
     told_of_proposal = "CPU demand above the request on 4 of 7 pod-days, for 12 minutes a day"
     assert f"{told_of_proposal}; throttled for 2 minutes a day." in proposed
     assert MEANING in page

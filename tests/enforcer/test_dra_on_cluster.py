@@ -176,7 +176,7 @@ def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
         assert allocation.allocate(extender, pod, gpus.node).refusal == ""
         gpus.claimed.add("gpu-1")
         gpus.doors.publish()
-        assert shares.bind(other).endswith("ResourceSlices offer gpu-1, which its ledger assigns to the pod")
+        assert shares.bind(other).endswith("ResourceSlices offer gpu-1, which the extender allocated to the pod")
         gpus.claimed.clear()
         gpus.doors.publish()
         assert shares.bind(other) == ""

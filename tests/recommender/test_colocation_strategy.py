@@ -106,7 +106,7 @@ def test_an_annotation_that_cannot_be_used_is_ignored_whole_and_noted(text: str)
     [
         ('{"cpuReclaimTresholdPercent": 40}', "do you mean cpuReclaimThresholdPercent?"),
         ('{"enable": true, "enable": false}', "is the last of several values of this member"),
-        ('{"cpuReclaimThresholdPercent": 140}', "is more than the node has"),
+        ('{"cpuReclaimThresholdPercent": 140}', "is more than the whole node"),
     ],
 )
 def test_a_slip_in_an_annotation_that_can_be_used_is_noted(text: str, phrase: str) -> None:

@@ -41,7 +41,7 @@ def test_days_and_minutes_above_the_request_of_one_pod() -> None:
     assert shortage is not None
     assert (shortage.short_days, shortage.pod_days) == (6, 10) and shortage.minutes == pytest.approx(120.0)
     assert shortage.sentence == (
-        "CPU demand above the request on 6 of 10 pod-days, for 12 minutes a day; throttled never."
+        "CPU demand above the request on 6 of 10 pod-days, for 12 minutes a day; throttled at no time."
     )
 
 
@@ -67,7 +67,7 @@ def test_every_pod_has_days_of_its_own_and_days_without_a_sample_are_none() -> N
 def test_a_request_that_nothing_passed_is_said_in_days_not_in_a_zero() -> None:
     shortage = CpuShortage.proposed(tried(calm(), 100.0))
     assert shortage is not None
-    assert shortage.sentence == "CPU demand above the request on none of 10 pod-days; throttled never."
+    assert shortage.sentence == "CPU demand above the request on none of 10 pod-days; throttled at no time."
 
 
 @pytest.mark.parametrize("request_", [np.nan, 0.0])
@@ -75,7 +75,7 @@ def test_without_a_request_nothing_is_called_above_it(request_: float) -> None:
     backtested = tried(calm(), request_)
     assert (backtested.short_pod_days, backtested.short_minutes) == (None, None)
     of = CpuShortage.proposed(backtested)
-    assert of is not None and of.sentence == f"{NO_REQUEST}; throttled never."
+    assert of is not None and of.sentence == f"{NO_REQUEST}; throttled at no time."
 
 
 def test_results_of_an_older_version_say_nothing() -> None:

@@ -231,7 +231,7 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
         document = without_nulls(msgspec.json.decode(text.encode("utf-8")), _SELECTORS)
     except (ValueError, RecursionError, *UNDECODABLE) as error:
         problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        fix = "Write a JSON object; `cotenant config check slo-config` shows where."
+        fix = "Write a JSON object; `cotenant config check slo-config` shows where the fault is."
         return None, (SloConfigFinding(key.value, Deviation("$", text, f"is not JSON: {problem}"), fix),)
     # A deviation for each repeated member; none of a document that Python cannot hold.
     try:
@@ -316,7 +316,7 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
             if selector.requirements is None:
                 yield Deviation(path, entry, "has no nodeSelector and so has no effect", fatal=False)
             for name in unread_fields(entry.get("nodeSelector")):
-                text = "is not a field of a label selector; without it more nodes match: move it into matchLabels"
+                text = "is not a field of a label selector; if ignored, more nodes match: move it into matchLabels"
                 yield Deviation(below(f"{path}.nodeSelector", name), entry["nodeSelector"][name], text)
         yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 

@@ -159,7 +159,7 @@ def _check_overcommit(values: Mapping[str, Any], path: str) -> Iterator[Deviatio
     for name in ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent"):
         percent = values.get(name)
         if isinstance(percent, int) and percent > WHOLE_PERCENT:
-            problem = f"percent of a node's capacity is more than the node has ({WHOLE_PERCENT})"
+            problem = f"percent of a node's capacity is more than the whole node ({WHOLE_PERCENT} percent)"
             fix = f"Set {path}.{name} to at most {WHOLE_PERCENT}, unless nodes are to be overcommitted."
             yield Deviation(f"{path}.{name}", percent, problem, fatal=False, fix=fix)
 

@@ -133,5 +133,5 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
         why = f"{percent(now.collecting_fraction)} of the time goes into collections"
     yield (
         f"{heap.runtime}: the maximum heap{flag} changes from {human_bytes(heap.now_bytes)} to "
-        f"{human_bytes(heap.amount_bytes)} in the same change: {why}; other memory: {human_bytes(heap.rest_bytes)}"
+        f"{human_bytes(heap.amount_bytes)} with the memory amounts: {why}; other memory: {human_bytes(heap.rest_bytes)}"
     )

@@ -60,7 +60,7 @@ def of(
         if clamp := next((clamp for clamp in v.clamps if clamp.rule == KEPT), None):
             sentences.append(
                 f"{v.resource} would need {_amount(v.resource, clamp.before)}; the pod is Guaranteed, so its request "
-                f"stays at the limit, which is not lowered ({PREFIX}lower-limits or {PREFIX}keep-qos-class change that)"
+                f"stays at the limit; annotation {PREFIX}lower-limits or {PREFIX}keep-qos-class changes that"
             )
     for v in requests:
         if v.now is not None and 0 < demand[v.resource].largest_node < v.now:

@@ -210,8 +210,8 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
             return Reason.OOM_BUMP if won else Reason.OBSERVED_MAXIMUM, f"max({terms}) = {result}"
         return Reason.OBSERVED_MAXIMUM, f"highest ever seen {highest} x {margin:g} = {result}"
     if np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i]):
-        terms = "(highest of 14 days + of 7) / 2 + margin for the day's risk x provided x (highest / mean) ^ 0.75"
-        least = f"min({terms}, 1.1 x provided or 1.5 x highest) = {result}"
+        terms = "(highest of 14 days + highest of 7) / 2 + margin for the day's risk x now x (highest / mean) ^ 0.75"
+        least = f"min({terms}, max(1.1 x now, 1.5 x highest)) = {result}; now = max(limit, request)"
         return Reason.QOS_CLASS if place.guaranteed else Reason.OK, least
     amounts = _cpu_terms(place, demand)
     terms = ", ".join(f"{name} {_amount(CPU, amount)}" for name, amount in amounts)

@@ -106,8 +106,8 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
             concerns = not budget.reasons or CONSOLIDATES & set(budget.reasons)
             if not concerns or (allowed is not None and 0 < count <= allowed):
                 continue
-            when = f", {budget.duration} from each {budget.schedule!r} (cron, UTC)" if budget.schedule else ""
-            why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
+            when = f", for {budget.duration} from each time of cron {budget.schedule!r} UTC" if budget.schedule else ""
+            why = f" for reason {' or '.join(budget.reasons)}" if budget.reasons else ""
             most = f"at most {allowed} of {count} nodes may leave at a time" if allowed else "no node may leave"
             effect = f"{most if allowed is not None else 'the number of nodes is invalid'}{why}{when}"
             setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"

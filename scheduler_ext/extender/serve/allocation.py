@@ -143,7 +143,7 @@ def _of_entry(client: KubeClient, node: str, entry: Holding, pod: NewPod) -> All
     names = {device_name(key) for key in taken_by([entry]).amounts}
     if names and (lost := sorted(names & _resource_slice_devices(client, node))):
         return Allotment(
-            refusal=f"the node's ResourceSlices offer {', '.join(lost)}, which its ledger assigns to the pod"
+            refusal=f"the node's ResourceSlices offer {', '.join(lost)}, which the extender allocated to the pod"
         )
     own = pod.identity.annotations
     return Allotment({key: text for key, text in entry.annotations.items() if own.get(key) != text})

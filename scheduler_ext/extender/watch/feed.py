@@ -97,11 +97,11 @@ class Feed:
             try:
                 self._follow_process()
             except Exception:  # noqa: BLE001 - without a feed the rules would fall silent for ever
-                _log.exception("the watcher's frames cannot be read")
+                _log.exception("messages of the process that watches the cluster cannot be read")
             if self._stopping.is_set():
                 return
             pause = 0.5 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else min(2 * pause, LONGEST_PAUSE_SECONDS)
-            _log.warning("the watcher ended and is started again", pause_seconds=pause)
+            _log.warning("the process that watches the cluster ended and is started again", pause_seconds=pause)
             self._stopping.wait(pause)
 
     def _follow_process(self) -> None:
@@ -127,6 +127,6 @@ class Feed:
         """Kill a watcher that is silent: it should send a frame each second, whatever it waits for."""
         while process.poll() is None and not self._stopping.wait(1.0):
             if time.monotonic() > self._silent_after:
-                _log.error("the watcher hangs and is stopped")
+                _log.error("the process that watches the cluster hangs and is stopped")
                 process.kill()
                 return

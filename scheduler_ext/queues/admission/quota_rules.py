@@ -203,7 +203,7 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
     elif parent is not None and not parent.is_parent:
         yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose a quota with {IS_PARENT_LABEL}: true")
     if change.children and not quota.is_parent and (change.old is None or not change.old.is_parent):
-        message = f"although quotas name this one as their parent: {', '.join(q.name for q in change.children[:5])}"
+        message = f"contradicts quotas that name this one as parent: {', '.join(q.name for q in change.children[:5])}"
         yield Problem(_IS_PARENT, "false", message, "set this label to true")
 
 
@@ -221,7 +221,7 @@ def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
             message = f"differs in its resources between parent {above.name} and child {below.name}: {odd}"
             yield Problem("spec.max", quota.name, message, "give parent and child the same resources")
         if extra := below.minimum.keys() - above.minimum.keys():
-            message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
+            message = f"has {', '.join(sorted(extra))} in child {below.name}, but not in its parent {above.name}"
             yield Problem("spec.min", quota.name, message, "give the parent these min too, or remove the child's min")
     if not quota.heads_tree and not quota.forced:
         if parent is not None:

@@ -288,7 +288,7 @@ class _Capacity:
     def refusal(self, members: Sequence[MemberGroup]) -> tuple[GangState, Reason, str] | None:
         """Return why placing a group cannot start now, or None if it can."""
         if short := self.empty.shortages(members):
-            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"even empty nodes lack room: {shortage_text(short)}"
+            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"even empty nodes fall short: {shortage_text(short)}"
         if self.crowded or (self.busy and self.free.placed(members) is None):
             return GangState.QUEUED, Reason.GANG_BEHIND_ANOTHER, "another gang is being placed"
         if short := self.free.shortages(members):

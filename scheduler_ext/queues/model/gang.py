@@ -220,7 +220,7 @@ class _Reader:
             return least
         number = _integer(value)
         if number is None or number < least:
-            self.note(TOTAL_ANNOTATION, value, f"is not a number of members from {least}", least)
+            self.note(TOTAL_ANNOTATION, value, f"is not a number of members of at least {least}", least)
             return least
         return number
 
@@ -275,7 +275,7 @@ class _Reader:
 def _terms(gang: Gang) -> str:
     return (
         f"at least {gang.min_available} of {gang.total} pods, mode {gang.mode}, match policy {gang.match_policy}, "
-        f"waiting time {gang.wait_seconds or 'default'} s, group {', '.join(gang.group)}"
+        f"waiting time {f'{gang.wait_seconds} s' if gang.wait_seconds else 'default'}, group {', '.join(gang.group)}"
     )
 
 

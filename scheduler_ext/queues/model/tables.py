@@ -22,7 +22,7 @@ QUOTAS: Final = Schema(
         Column("quota", "Quota", Kind.TEXT, "Name of the ElasticQuota."),
         Column("tree", "Tree", Kind.TEXT, "Quota tree; empty for the default tree.", wide=True),
         Column("parent", "Parent", Kind.TEXT, "Parent quota.", wide=True),
-        Column("depth", "Depth", Kind.INTEGER, "Depth in the quota tree; 0 below the root.", wide=True),
+        Column("depth", "Depth", Kind.INTEGER, "Depth in the quota tree; 0 directly below the root.", wide=True),
         Column("resource", "Resource", Kind.TEXT, "Resource of the row's amounts."),
         Column("min", "Min", Kind.AMOUNT, "Guarantee of the quota (its min)."),
         Column("max", "Max", Kind.AMOUNT, "Maximum that the quota may ever use; empty without a limit."),

@@ -303,9 +303,9 @@ def test_nodes_that_do_not_tell_are_counted_and_the_first_is_named_with_its_reas
     assert status.unthrottled == 2
     assert status.nodes == {NodeSource.KUBELET: NODES} and not status.troubles
     text = (
-        "throttled time of 2 nodes is unknown, so their usage counts as demand: the kubelet of node node-00002 "
-        "reports no throttled time of containers with a limit. Check that its cAdvisor finds the container runtime "
-        "(--containerd of the kubelet)."
+        "throttled time is unknown on 2 nodes, where usage counts as demand: the kubelet of node node-00002 "
+        "reports no throttled time of containers with a limit. Check that the kubelet's flag --containerd "
+        "names the runtime's socket, which cAdvisor reads."
     )
     assert text in status.notes
     assert text in status.lines(status.written_seconds)

@@ -115,9 +115,9 @@ def test_prices_that_opencost_exports_count_by_node_and_each_node_without_one_ha
         (
             "OpenCost's prices have no currency: EUR is from recommender.prices.currency",
             "OpenCost exports no price of new; 1 node is without a price",
-            "OpenCost gives -1 an hour; 1 node is without a price",
-            "OpenCost gives 0 an hour; 1 node is without a price",
-            "OpenCost gives 0.1 and 0.4 an hour; 1 node is without a price",
-            "OpenCost gives nan an hour; 1 node is without a price",
+            "OpenCost exports the price -1 an hour; 1 node is without a price",
+            "OpenCost exports the price 0 an hour; 1 node is without a price",
+            "OpenCost exports the price nan an hour; 1 node is without a price",
+            "OpenCost exports the prices 0.1 and 0.4 an hour; 1 node is without a price",
         ),
     )

@@ -265,7 +265,7 @@ def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
         assert staying_node.stay.pod in staying_node.stay.words and staying_node.stay.pod in {
             f"shop/web-{name}" for name in "abcd"
         }
-        assert "after this node was removed and a further node fails" in staying_node.stay.words
+        assert "once this node is removed and a further node fails" in staying_node.stay.words
 
 
 def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_fails() -> None:

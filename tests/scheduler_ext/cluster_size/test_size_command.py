@@ -230,7 +230,7 @@ def test_prices_of_opencost_come_from_prometheus_and_where_there_are_none_the_fi
         assert code == 0, messages
         # 730 hours a month at 0.5; a price of 0 says that OpenCost knows none.
         assert {row["node"]: row["price_month"] for row in json.loads(out)} == {"a": 365.0, "b": None}
-        assert "OpenCost gives 0 an hour; 1 node is without a price" in messages
+        assert "OpenCost exports the price 0 an hour; 1 node is without a price" in messages
         monkeypatch.setenv("COTENANT_PROFILER__PROMETHEUS__LABELS", '{"cluster": "other"}')
         code, _, messages = size(api, tmp_path, "--prices", "opencost")
         assert code != 0 and "has no recent sample of node_total_hourly_cost" in messages and "machines.csv" in messages

@@ -117,7 +117,7 @@ def test_what_autoscalers_do_by_themselves_is_said_for_each() -> None:
     pools = (NodePool("default", "WhenEmpty", "30s"), NodePool("old", consolidate_after="Never"))
     lines = autoscaler_sentences(state, NodeAutoscalers(pools=pools, status=True, unread=("x could not be read",)))
     assert lines == [
-        "Karpenter removes nodes that are empty, 30s after the last change of NodePool default (1 node)",
+        "Karpenter removes nodes of NodePool default (1 node) that are empty, 30s after their pods last changed",
         "Karpenter removes no node of NodePool old (0 nodes)",
         "cluster-autoscaler removes a node whose pods request less than 0.5 of its capacity and fit on other nodes, "
         "after 10m (defaults: the flags could not be read)",

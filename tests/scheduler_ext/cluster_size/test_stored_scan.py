@@ -108,7 +108,7 @@ def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(stored_sca
     for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
         assert sizes.at(level).size is None and sizes.at(level).reason == why
         assert short_sentence(sizes, level) == ""
-    assert f"The removable nodes after the ready steps are not known: {why}" in level_sentences(sizes)
+    assert f"It is not known which nodes could leave after the ready steps: {why}" in level_sentences(sizes)
     assert [peak.reason for peak in sizes.peaks] == [why, why]
     size = sizes.at(RequestLevel.NOW).size
     assert size is not None and fits_at_peaks(sizes, size) is None

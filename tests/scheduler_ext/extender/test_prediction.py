@@ -53,7 +53,7 @@ def forecast_cluster(cpu: list[int], **more: Any) -> World:
 
 def test_a_peak_within_the_pods_life_refuses_the_node_and_says_when() -> None:
     # 6,000 + 850 of 10,000 m = 68.5 -> 69 % (Go rounds half up), above 65
-    assert refusal_text(forecast_cluster(peaking(6)), new_pod()) == f"cpu 69 % at {clock(6)} UTC (forecast)"
+    assert refusal_text(forecast_cluster(peaking(6)), new_pod()) == f"cpu usage of 69 % forecast at {clock(6)} UTC"
 
 
 def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range() -> None:
@@ -65,7 +65,7 @@ def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range()
         snapshot, new_pod(), snapshot.rows_of(["n1", "n2", ELSEWHERE]), moment(NOW), both.settings
     )
     # 6,000 + 850 of 10,000 m = 69 %, 8,000 + 850 = 88.5 -> 89 %
-    assert judged.counts() == {("prediction", f"cpu 69 to 89 % from {clock(6)} to {clock(9)} UTC (forecast)"): 2}
+    assert judged.counts() == {("prediction", f"cpu usage of 69 to 89 % forecast from {clock(6)} to {clock(9)} UTC"): 2}
 
 
 def test_a_pod_that_ends_before_the_peak_may_stay() -> None:
@@ -101,7 +101,7 @@ def test_what_was_placed_after_the_forecasts_history_is_added() -> None:
     assert refusal_text(calm, new_pod()) == ""
     calm.pod(pod_json("young", {"cpu": "1"}, labels=LS, node="n1", scheduled=START + 1))
     # 5,400 + 850 + 850 = 71 %
-    assert refusal_text(calm, new_pod()) == f"cpu 71 % at {clock(6)} UTC (forecast)"
+    assert refusal_text(calm, new_pod()) == f"cpu usage of 71 % forecast at {clock(6)} UTC"
     calm.pod(pod_json("young", {"cpu": "1"}, labels=LS, node="n1", scheduled=START - 3600))
     assert refusal_text(calm, new_pod()) == ""
 
@@ -115,7 +115,7 @@ def test_a_pods_own_prediction_goes_before_its_estimate() -> None:
 def test_memory_ahead_is_looked_at_too() -> None:
     full = World().node("n1").metric("n1", cpu="1").forecast("n1", [0] * 48, [95 * GIB] * 48)
     # 95 Gi + 70 % of 1 Gi of 100 Gi = 95.7 -> 96 %; of equal peaks the first is named
-    assert refusal_text(full, new_pod()) == f"memory 96 % at {clock(0)} UTC (forecast)"
+    assert refusal_text(full, new_pod()) == f"memory usage of 96 % forecast at {clock(0)} UTC"
 
 
 def test_a_view_that_outlives_a_half_hour_looks_ahead_from_now() -> None:
@@ -127,7 +127,7 @@ def test_a_view_that_outlives_a_half_hour_looks_ahead_from_now() -> None:
     judged, _ = decide.check_nodes(
         snapshot, new_pod("60"), snapshot.rows_of(["n1", ELSEWHERE]), moment(later), early.settings
     )
-    assert judged.refused().texts() == [f"cpu 69 % at {clock(1)} UTC (forecast)"]
+    assert judged.refused().texts() == [f"cpu usage of 69 % forecast at {clock(1)} UTC"]
 
 
 @pytest.mark.parametrize("seconds", [0, 10**9])

@@ -87,7 +87,7 @@ def test_a_pod_that_never_fits_is_told_so_and_holds_back_nobody() -> None:
         queue_view([quota("a", 1000, 4000)], [pod("huge", "a", 5000, priority=9), pod("p", "a", 1000)])
     )
     assert names(admission) == ["p"]
-    assert reasons(admission)["huge"] == ("above-quota-max", "requests 5 of cpu, but the max of quota a is 4")
+    assert reasons(admission)["huge"] == ("above-quota-max", "5 of cpu is requested, but the max of quota a is 4")
 
 
 def test_a_pod_that_may_not_be_preempted_stays_within_min() -> None:
@@ -213,7 +213,7 @@ def test_a_gang_that_fits_on_no_empty_nodes_takes_no_quota_and_holds_back_nobody
     admission = admitted(queue_view([quota("a", 0, 10_000)], pods, nodes=nodes, gangs=gangs))
     assert names(admission) == ["p"]
     code, sentence = reasons(admission)["m0"]
-    assert code == "gang-never-fits" and sentence.startswith("even empty nodes lack room: ")
+    assert code == "gang-never-fits" and sentence.startswith("even empty nodes fall short: ")
 
 
 def test_gangs_of_a_group_go_together_across_quotas() -> None:

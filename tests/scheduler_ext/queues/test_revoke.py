@@ -81,7 +81,7 @@ def test_pods_that_may_not_be_preempted_or_that_the_webhook_missed_stay() -> Non
     assert evicted(writes) == [] and "a" not in writes.over_since, "what was missed alone is above runtime"
     writes = revoked([running("firm", 9000, preemptible=False), running("other", 1000)])
     assert evicted(writes) == ["other"]
-    assert ("elasticquotas/a", "quota exceeds its runtime by 3 of cpu; no pod may be evicted") in writes.notes
+    assert ("elasticquotas/a", "quota exceeds its runtime by 3 of cpu that no eviction frees") in writes.notes
 
 
 def test_no_pod_goes_for_what_a_plan_reserves() -> None:

@@ -129,8 +129,8 @@ def test_defaults_are_koordinators() -> None:
         ({"nodeFit": "yes"}, "$.nodeFit: 'yes' is not true or false"),
         ({"detectorCacheTimeout": "5 minutes"}, "$.detectorCacheTimeout: '5 minutes' is not a duration"),
         ({"nodeSelector": {"matchLabels": 3}}, "$.nodeSelector.matchLabels"),
-        ({"nodeSelector": {"tier": "old"}}, "$.nodeSelector.tier: is no field of a label selector"),
-        ({"nodeSelector": {"matchLabel": {"tier": "old"}}}, "$.nodeSelector.matchLabel: is no field"),
+        ({"nodeSelector": {"tier": "old"}}, "$.nodeSelector.tier is no field of a label selector"),
+        ({"nodeSelector": {"matchLabel": {"tier": "old"}}}, "$.nodeSelector.matchLabel is no field"),
         ({"nodePools": [{"numberOfNodes": 1, "lowThresholds": 5}]}, "$.nodePools[0].lowThresholds: 5 is not an object"),
     ],
 )
