@@ -67,7 +67,7 @@ def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources]
         after = None if own in note.stale else swapped_amounts(present, swap)
         if after is None:
             if own in note.stale or not states(present, swap.after):
-                warnings.append(f"container {own}: its template has changed since the annotation was written")
+                warnings.append(f"the template of container {own} has changed since the annotation was written")
         elif high := above_limits(after):
             warnings.append(f"container {own} would request more {high} than its limit")
         elif not same(present, after):

@@ -113,7 +113,7 @@ class GuardWatchdog:
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:
             Writer(self._client, FIELD_MANAGER).send(patch)
-            _log.warning("nodes of abandoned hand-overs were freed", object=str(ADDRESS))
+            _log.warning("expired hand-overs were removed from the SwapGuard", object=str(ADDRESS))
         # Each of our gates ends on every pod when its promise ran out a minute ago.
         now_seconds = self._clock.now_seconds()
         over = {gate: end for gate, end in served_until(guard).items() if _is_over(end, now_seconds)}
@@ -128,7 +128,7 @@ class GuardWatchdog:
         outcomes = send_all(self._client, patches, FIELD_MANAGER) if patches else []
         for outcome in outcomes:
             if outcome.error is not None:
-                _log.warning("a pod keeps our gate", pod=str(outcome.intent.address), error=str(outcome.error))
+                _log.warning("a pod's gate was not removed", pod=str(outcome.intent.address), error=str(outcome.error))
         if lifted := sum(outcome.ok for outcome in outcomes):
             _log.warning("no manager handles waiting pods: they may be scheduled", pods=lifted)
         if not any(gate in over for pod in pods for gate in gates_of(pod)):
@@ -140,6 +140,6 @@ class GuardWatchdog:
             try:
                 self.free_forgotten()
             except CotenantError as error:
-                _log.info("swap guard not looked at", error=error.message)
+                _log.info("the check of the SwapGuard failed", error=error.message)
             except Exception:  # noqa: BLE001 - it looks again
-                _log.exception("swap guard not looked at")
+                _log.exception("the check of the SwapGuard failed")

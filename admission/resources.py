@@ -87,7 +87,7 @@ def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -
         for resource in Resource:
             warnings += _translate(holder, resource, EXTENDED_RESOURCES[band, resource])
     elif pod["spec"].get("overhead"):
-        warnings.append("the RuntimeClass's overhead stays in cpu and memory: the API server accepts no others")
+        warnings.append("the RuntimeClass's overhead stays in cpu and memory: the API server accepts only these")
     return warnings
 
 
@@ -168,7 +168,7 @@ def with_extended_spec(pod: Json) -> list[str]:
         rest = {key: value for key, value in annotations.items() if key != old}
         annotations = rest if text is None or new in rest else {**rest, new: text}
         pod["metadata"]["annotations"] = annotations
-        because = ": its value fits no container and was dropped" if text is None else "; use the new name"
+        because = ": its value names no container and was dropped" if text is None else "; use the new name"
         warnings.append(f"annotation {old} is an old name of {new}{because}")
     specs: dict[str, Json] = {}
     for container in containers(pod, "containers"):

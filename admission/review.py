@@ -256,7 +256,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
             *misread_on_pod(mutation.pod, call.namespace),
             *small_amounts(pod),
             *misspelt_on_pod(mutation.pod),
-            *([f"{NAME_LABEL} {format_value(quota, 40)} is the name of no quota"] if is_unknown else []),
+            *([f"{NAME_LABEL} names the quota {format_value(quota, 40)}, which does not exist"] if is_unknown else []),
         )
         mutation = replace(mutation, warnings=(*mutation.warnings, *more))
     patch = tuple(difference(pod, mutation.pod))

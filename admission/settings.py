@@ -63,7 +63,7 @@ class AdmissionSettings(Section, frozen=True):
         float,
         setting(
             "How often certificates and their files are checked.",
-            when="an issuer of yours renews certificates within minutes",
+            when="your issuer renews certificates within minutes",
             unit="seconds",
             gt=0,
             le=3600,

@@ -102,7 +102,7 @@ def observe(call: CommandCall, policy: PolicyName, reason: LedgerReason = "") ->
 def pause(call: CommandCall, reason: LedgerReason = "") -> None:
     """Pause the autopilot: no new change begins. Changes that did harm are still rolled back."""
     service, who = _service(call)
-    message(f"{service.pause(who, reason)}; to end it: cotenant autopilot resume")
+    message(f"{service.pause(who, reason)}; to end the pause: cotenant autopilot resume")
 
 
 @command(app, LIVE, "cotenant autopilot resume", "cotenant autopilot resume shop/Deployment/checkout --reason fixed")

@@ -455,7 +455,7 @@ def _as_mode(body: Mapping[str, Any], mode: model.AutopilotMode) -> NamespacedPo
 def _live(client: KubeClient, namespace: str, name: str) -> dict[str, Any]:
     body = client.get(policy_address(NamespacedPolicy(namespace, name)).path)
     if body is None:
-        raise NoData(f"there is no AutopilotPolicy {namespace}/{name}", fix="kubectl get autopilotpolicies -A")
+        raise NoData(f"there is no AutopilotPolicy {namespace}/{name}", fix="cotenant autopilot status lists all.")
     return body
 
 

@@ -45,7 +45,7 @@ class CeilingSettings(Section, frozen=True):
 
     resources: Annotated[
         list[Resource],
-        setting("Resources whose requests and limits may move.", when="a resource must never be moved", min_length=1),
+        setting("Resources whose requests and limits may change.", when="a resource must not change", min_length=1),
     ] = msgspec.field(default_factory=lambda: [*Resource])
     directions: Annotated[
         list[Direction],
@@ -68,7 +68,7 @@ class CeilingSettings(Section, frozen=True):
     replica_floor_factor: Annotated[
         float,
         setting(
-            "How many times its own value an autoscaler's minReplicas may be before a forecast peak; 1 disables this. "
+            "Factor by which an autoscaler's minReplicas may be raised before a forecast peak; 1 disables this. "
             "maxReplicas is never exceeded.",
             when="autoscalers should scale before forecast peaks",
             ge=1,
@@ -132,8 +132,8 @@ class CeilingSettings(Section, frozen=True):
     restarts_per_week: Annotated[
         int,
         setting(
-            "No roll-out begins once earlier ones restarted a pod this many times in seven days; 0 allows none. A "
-            "rollback restarts it once more.",
+            "No roll-out begins once earlier ones restarted a pod this many times in seven days; 0 allows no roll-out. "
+            "A rollback restarts the pod once more.",
             when="pods may be restarted more often, or never",
             ge=0,
             le=50,
@@ -146,7 +146,7 @@ class CeilingSettings(Section, frozen=True):
     never_touch: Annotated[
         list[Untouched],
         setting(
-            "Workloads that are left alone. Autoscaled: an autoscaler scales by the resource, and its target is kept.",
+            "Workloads left alone. Autoscaled: an autoscaler scales by a resource that changes while its target stays.",
             when="such workloads may be changed after all",
         ),
     ] = msgspec.field(default_factory=lambda: [*Untouched])

@@ -35,7 +35,7 @@ COMPILED = Schema(
         Column("profile", "Profile", Kind.TEXT, "Name of the ClusterColocationProfile."),
         Column("state", "State", Kind.TEXT, "compiled, partial (policy lacks the field) or left-out (no policy)."),
         Column("field", "Field", Kind.TEXT, "Field or feature that the policy cannot express."),
-        Column("reason", "Reason", Kind.TEXT, "Why the policy cannot express the field, or for which pods."),
+        Column("reason", "Reason", Kind.TEXT, "Why, or on which pods, the policy does not express the field."),
     ),
     ("profile", "field"),
 )
@@ -53,7 +53,7 @@ def _family() -> None:
         "cotenant config profiles compile -o yaml | kubectl apply -f -",
         "cotenant config profiles compile deploy/profiles/*.yaml -o yaml  # asks no cluster",
         "cotenant config profiles compile --check  # do the cluster's policies match its profiles?",
-        "cotenant config profiles compile --api-version v1beta1 -o yaml  # Kubernetes 1.34, 1.35 with the feature gate",
+        "cotenant config profiles compile --api-version v1beta1 -o yaml  # for Kubernetes 1.34 and 1.35",
     ),
 )
 def compile_command(
@@ -164,7 +164,7 @@ def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     from cotenant.base.json_documents.difference import abbreviate_list, differences
 
     ours = {(body["kind"], body["metadata"]["name"]): body["spec"] for body in result.objects}
-    lines = [f"{kind} {name} belongs to no profile: delete it" for kind, name in sorted(theirs.keys() - ours.keys())]
+    lines = [f"delete {kind} {name}: it belongs to no profile" for kind, name in sorted(theirs.keys() - ours.keys())]
     lines += [f"{kind} {name} is missing" for kind, name in sorted(ours.keys() - theirs.keys())]
     for kind, name in sorted(ours.keys() & theirs.keys()):
         if changed := list(differences(theirs[kind, name], ours[kind, name])):

@@ -26,8 +26,8 @@ BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Field of a LimitRange's item -> what a pod must name where the field names a resource."""
 RANGE_FIX: Final = (
-    "create the pod in a namespace whose LimitRange has only default and defaultRequest, or keep cpu and memory by "
-    "the annotation config.koordinator.sh/skip-update-resources on the profile"
+    "create the pod in a namespace whose LimitRange has only default and defaultRequest, or keep the pod's cpu "
+    "and memory: put the annotation config.koordinator.sh/skip-update-resources on the profile"
 )
 
 Json = Mapping[str, Any]
@@ -128,7 +128,7 @@ def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
             if any(resource not in amounts(c, side) for c in containers(pod, *GROUP_WORDS)):
                 names.setdefault(demand.name, []).append(demand.key)
     for name, keys in names.items():
-        yield f"quota {name} requires {', '.join(keys[:2])} of {band} pods: give it scope NotBestEffort (webhooks.md)"
+        yield f"quota {name} requires {', '.join(keys[:2])} of {band} pods: add scope NotBestEffort (docs/webhooks.md)"
 
 
 def _missing_path(pod: Json, demand: RangeDemand) -> str:

@@ -64,11 +64,11 @@ _NO_STATIC_POD: Final = (
 GENERAL_LOSSES: Final = (
     "warnings to the pod's creator, and the annotation cotenant.dev/profiles",
     "requests and limits from a workload's annotation, and the scheduling gate of Reservations: they are not set",
-    "old names of resources and annotations (koordinator.sh/batch-cpu): they are not renamed",
+    "old names of resources and annotations, such as koordinator.sh/batch-cpu: they are not renamed",
     "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
     "updates of pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
     "fields that a profile leaves to another profile whose PriorityClass does not exist: neither sets them",
-    "bounds of LimitRanges and quotas that pods without cpu and memory violate: only the API server's own message",
+    "pods without cpu and memory that violate a LimitRange or quota: only the API server explains the refusal",
     "every check of pods, quotas and slo-controller-config: nothing is refused",
 )
 """Effects of the webhook in every cluster that no policy can express."""
@@ -143,7 +143,7 @@ def _without_lost(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> 
 def _unsupported_profile_loss(profile: Profile) -> PolicyLoss | None:
     """Return why no policy can express the profile; None if one can."""
     if profile.percent not in (0, 100):
-        reason = f"{profile.percent}%: a policy cannot select pods at random; apply it to all (100%) or use the webhook"
+        reason = f"{profile.percent}%: a policy cannot select pods at random; set 100% or use the webhook"
         return PolicyLoss(profile.name, "probability", reason, whole=True)
     if len(PREFIX + profile.name) > _LONGEST_NAME:
         return PolicyLoss(profile.name, "metadata.name", "is too long for a policy's name", whole=True)
@@ -172,11 +172,7 @@ def _lost_to_others(
         replaced = later.fields.keys() - later.reads
         if lost := sorted(writes[profile.name].fields.keys() - replaced):
             reason = f"not written on pods that also match the profile {other.name}"
-            reason += (
-                ""
-                if later.reads.isdisjoint(lost)
-                else "; what that profile derives from this field lacks this profile's value"
-            )
+            reason += "" if later.reads.isdisjoint(lost) else "; that profile derives its own fields without this value"
             yield PolicyLoss(profile.name, ", ".join(lost), reason)
     for other in profiles:
         if other.name == profile.name or are_namespaces_disjoint(profile, other):

@@ -56,7 +56,7 @@ FIELDS: Final[Mapping[str, Any]] = {
 def refusal(name: str, value: Any) -> str:
     """Return why a field of a pod's spec cannot be compiled with this value; "" if it can."""
     if name not in FIELDS:
-        return "is not a field whose type the compiler checks: a wrong type would refuse every matching pod"
+        return "is not a field whose type the compiler checks; with a wrong type, every matching pod would be refused"
     return _wrong(value, FIELDS[name], f"spec.patch.spec.{name}")
 
 

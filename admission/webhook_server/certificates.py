@@ -190,7 +190,7 @@ class CertificateController:
                 try:
                     trusted = self._injector.trusted()
                 except ClusterError as error:
-                    _log.warning("it is not known which authority callers trust", error=error.message, fix=error.fix)
+                    _log.warning("the API server's trusted CAs cannot be read", error=error.message, fix=error.fix)
                     trusted = b""
             due = renew_material(stored, self._policy, now, trusted)
             if due is stored:

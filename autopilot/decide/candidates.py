@@ -300,7 +300,7 @@ def _autoscaler_conflicts(
         }
         shared = sorted(r.value for r in moved if r.value in followed)
         if shared:
-            yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} scales by its {', '.join(shared)}"
+            yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} scales the workload by {', '.join(shared)}"
 
 
 def _allowed_values(

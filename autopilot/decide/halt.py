@@ -14,7 +14,7 @@ from typing import Final
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
 from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.reasons import Reason
-from cotenant.base.text import counted, percent
+from cotenant.base.text import agree, counted, percent
 
 MOST_NODES_NOT_READY: Final = 0.05
 """Share of nodes that are not ready above which nothing is changed. One node in twenty not ready is an outage, not
@@ -53,7 +53,8 @@ def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
     if not health.nodes or away > MOST_NODES_NOT_READY * health.nodes:
-        why = f"{away} of {counted(health.nodes, 'node')} not ready; allowed are {percent(MOST_NODES_NOT_READY)}"
+        unready = agree(away, "is not ready", "are not ready")
+        why = f"of {counted(health.nodes, 'node')}, {unready}; at most {percent(MOST_NODES_NOT_READY)} may be"
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, why if health.nodes else "the cluster reports no nodes")
     return None
 

@@ -23,7 +23,7 @@ from cotenant.autopilot.settings import Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.text import in_time
+from cotenant.base.text import counted, in_time
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.model.change import ChangeState, ChangeStatus
@@ -207,7 +207,7 @@ def windows_of(
 def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:
     """Return why a workload must not be changed now, or "". `candidate` is None if it is not in the queue."""
     if candidate is None or not candidate.may_act:
-        return "no policy that the round read acts on the workload, or it has no recommendation any more"
+        return "no policy acts on the workload in this round, or the workload has no recommendation any more"
     groups = windows_of(candidate.limits, actions, candidate.urgent)
     shut = next((group for group in groups if not is_open(group, now_seconds)), None)
     return (
@@ -284,7 +284,7 @@ def _waits_of(
     if opening := next((shut[group] for group in groups if group in shut), ""):
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next change window opens {opening}"
     if not ways_left(candidate, inputs):
-        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts of a pod allowed a week: {limits.restarts_per_week}"
+        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"a pod may have {counted(limits.restarts_per_week, 'restart')} a week"
     refusal = inputs.refusals.get(workload) if candidate.may_act else None
     if refusal and (left_seconds := refusal.left_seconds(inputs.now_seconds, cleared_seconds)):
         yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; the next try is {in_time(left_seconds)}"

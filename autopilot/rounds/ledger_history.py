@@ -101,5 +101,5 @@ def require_known(
         return
     if str(workload) not in names:
         in_namespace = sorted(name for name in decisions.left_alone if name.startswith(f"{workload.namespace}/"))
-        fix = f"It leaves alone {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names."
+        fix = f"Name one of {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names."
         raise UsageError(f"the autopilot does not know workload {workload}: the last scan did not see it", fix=fix)

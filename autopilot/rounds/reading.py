@@ -243,7 +243,7 @@ def _evaluate_policy(
     approval, mode, reason = approvals.get(str(policy)), policy.mode, ""
     if mode is AutopilotMode.ACT and (approval is None or approval.digest != policy.digest):
         why = "the policy was changed after its approval" if approval else "nobody has approved the policy"
-        mode, reason = AutopilotMode.OBSERVE, f"{why}: cotenant autopilot act {policy}"
+        mode, reason = AutopilotMode.OBSERVE, f"{why}: approve it by cotenant autopilot act {policy}"
     under = PolicyInForce(policy, limits, mode, settings_under(actions, limits))
     return PolicyReading(policy, reason, fields_beyond_limits(limits, policy.spec), under)
 

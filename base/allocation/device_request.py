@@ -204,8 +204,8 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
         )
     if len(names & {GPU_MEMORY, GPU_MEMORY_RATIO}) != 1:
         raise UsageError(
-            f"{what}: {_join_names(names)} requests no amount of GPU memory",
-            fix=f"Add either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent).",
+            f"{what} must request GPU memory exactly once, but requests {_join_names(names)}",
+            fix=f"Request either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent).",
         )
     # Cores and memory of one GPU, of whole ones, or of as many as `gpu.shared` says.
     if GPU_SHARED in amounts:
@@ -216,7 +216,7 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
     for name, amount in shares.items():
         if name != GPU_MEMORY and amount % count:
             raise UsageError(
-                f"{what}: {name} {amount} is not divisible by its {count} GPUs",
+                f"{what}: {name} {amount} is not divisible by the {count} requested GPUs",
                 fix=f"Request a multiple of {count}.",
             )
         if name != GPU_MEMORY and amount // count > WHOLE:

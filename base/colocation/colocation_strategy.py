@@ -50,11 +50,11 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     """
 
     cpu_policy: Annotated[
-        CpuPolicy, field_metadata("cpuCalculatePolicy", f"Batch CPU is capacity ({policy_words(CPU_POLICIES)}).")
+        CpuPolicy, field_metadata("cpuCalculatePolicy", f"How capacity gives batch CPU ({policy_words(CPU_POLICIES)}).")
     ] = "usage"
     memory_policy: Annotated[
         MemoryPolicy,
-        field_metadata("memoryCalculatePolicy", f"Batch memory is capacity ({policy_words(POLICIES)})."),
+        field_metadata("memoryCalculatePolicy", f"How capacity gives batch memory ({policy_words(POLICIES)})."),
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
@@ -89,7 +89,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     mid_mode: Annotated[
         Literal["dynamic", "static"],
         field_metadata(
-            "midReclaimMode", "Mid capacity. dynamic: what prod is forecast not to use; static: a share.", constant=True
+            "midReclaimMode", "Mid capacity. dynamic: what prod's forecast leaves; static: fixed share.", constant=True
         ),
     ] = "dynamic"
     mid_static_cpu_percent: Annotated[
@@ -112,7 +112,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         field_metadata(
             "forecastMinimumOrigins",
-            "Policy forecast: number of back-tests that a node needs before its forecast alone sets batch.",
+            "Policy forecast: number of back-tests that a node needs before its forecast alone sets amounts.",
             unit="days",
             constant=True,
             ge=1,
@@ -123,7 +123,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         percent(
             "forecastToleratedViolationPercent",
-            "Policy forecast: the forecast alone sets batch if usage exceeded it in at most this share of back-tests.",
+            "Policy forecast: forecasts alone set amounts if usage exceeded them in at most this share of back-tests.",
             constant=True,
         ),
     ] = 10
@@ -137,7 +137,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
     update_threshold_seconds: Annotated[
         int,
         field_metadata(
-            "updateTimeThresholdSeconds", "Age at which any change of an amount is published.", unit="seconds", ge=1
+            "updateTimeThresholdSeconds", "Age of an amount at which any change is published.", unit="seconds", ge=1
         ),
     ] = 300
     diff_threshold: Annotated[

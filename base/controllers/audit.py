@@ -31,7 +31,7 @@ class Audit:
             "cotenant_writes_total", "Writes to the Kubernetes API.", ["feature", "outcome"], registry=registry
         )
         self._notes = Gauge(
-            "cotenant_feature_notes", "Number of messages, by reason.", ["feature", "reason"], registry=registry
+            "cotenant_feature_notes", "Last decision's messages, by reason.", ["feature", "reason"], registry=registry
         )
         self._seconds = Histogram(
             "cotenant_decide_duration_seconds",

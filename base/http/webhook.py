@@ -145,7 +145,7 @@ def _cause(error: Exception) -> str:
     import requests
 
     causes = {
-        requests.exceptions.SSLError: "the receiver's certificate does not verify",
+        requests.exceptions.SSLError: "the receiver's certificate cannot be verified",
         requests.exceptions.ProxyError: "the proxy refused the connection",
         requests.exceptions.ConnectTimeout: "the connection was not made in time",
         requests.exceptions.ReadTimeout: "the receiver did not answer in time",

@@ -148,5 +148,5 @@ def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
     more = f" and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
     return (
         f"workloads that have ended are left out of recommendations and findings: {what} ({some}{more}); their usage "
-        "stays in the history and among the workloads",
+        "stays in the history and in the lists of workloads",
     )

@@ -63,7 +63,7 @@ ADMISSION_FIX: Final = (
     "The cluster's admission refuses this object: the message names the rule, or the right that is needed."
 )
 NOT_INSTALLED: Final = (
-    "Install its definition (CRD): `cotenant install --apply`, or `helm upgrade` with this version's chart."
+    "Install the kind's definition (CRD): `cotenant install --apply`, or `helm upgrade` with this version's chart."
 )
 SHIPPED_GROUPS: Final = (
     "cotenant.dev",
@@ -304,7 +304,7 @@ class KubeClient:
             sent = "does not accept our credentials" if has_any else "got no credentials"
             return ClusterForbidden(
                 f"{what}: {self.access.server} {sent} (401)",
-                fix=f"Log in again for cluster {cluster}, or create the deleted account again, then try "
+                fix=f"Log in again for cluster {cluster}, or create the account again if it was deleted, then try "
                 f"`kubectl {what}`.",
             )
         refused = f"cannot {what} in {cluster}: {message_of(answer)}"

@@ -196,7 +196,7 @@ def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
         return None
     for thing in (thing for thing in listed if thing.scoped):
         name = f"{thing.metadata.namespace}/{thing.metadata.name}"
-        notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
+        notes.append(f"ResourceQuota {name} has scopes and counts only some pods; it is not taken into account")
     groups = _project_readable(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
     return tuple(quota for group in groups for quota in group)
 

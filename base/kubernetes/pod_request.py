@@ -83,7 +83,7 @@ def pod_total(
 def parse_quantities(quantities: Mapping[str, Any], what: str = "") -> dict[str, int]:
     """Parse quantities to amounts, CPU in millicores, memory in bytes; raise UsageError, naming `what`, if invalid."""
     if not isinstance(quantities, Mapping):
-        raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Write name: amount.")
+        raise UsageError(f"{what}: resources are {type(quantities).__name__}, not an object", fix="Use {name: amount}.")
     return {
         str(name): parse_millicores(text, what) if name == CPU else parse_bytes(text, what)
         for name, text in quantities.items()

@@ -215,7 +215,7 @@ class StoreSettings(Section, frozen=True):
     url: Annotated[
         str,
         setting(
-            "fsspec URL of the store; empty means the user's data folder ($XDG_DATA_HOME or ~/.local/share)/cotenant.",
+            "fsspec URL of the store; empty means the folder cotenant in $XDG_DATA_HOME or ~/.local/share.",
             when="the results are on a volume or in a bucket",
         ),
     ] = ""

@@ -46,7 +46,7 @@ _STATUS: Final = re.compile(r"(?:status|with status:?) (\d{3})")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
 _EXPIRED: Final = ("ExpiredToken", "InvalidToken")
 """Codes of Amazon's that come with status 400: for the client they are no refusal."""
-NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match and If-Match on PUT): docs/storage.md."
+NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match, If-Match on PUT), see docs/storage.md."
 _FIXES: Final[Mapping[str, str]] = {
     "NoSuchBucket": "Create the bucket, or name another bucket in the store's address.",
     "RequestTimeTooSkewed": "Set this machine's clock (or the server's): a signature is valid for 15 minutes.",
@@ -333,7 +333,7 @@ class BucketFiles:
         why, fix = _error_text(text, code), "Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server."
         if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", str(error)):  # rustls' words
             why = "no TLS connection"
-            fix = "Name the authority's certificate in AWS_CA_BUNDLE; a server without TLS has an address with http://."
+            fix = "Name the authority's certificate in AWS_CA_BUNDLE; for a server without TLS write http://."
         return StoreError(f"cannot {verb} {where}: {why}", fix=fix)
 
 

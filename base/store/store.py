@@ -544,7 +544,7 @@ def require_layout(folder: Folder, cluster: str) -> None:
             ) from error
     if present > documents.SCHEMA_VERSION:
         raise StoreError(
-            f"{folder.path(cluster)} has layout {present} ({LAYOUT_FILE}); this cotenant writes layout "
+            f"{LAYOUT_FILE} says that {folder.path(cluster)} has layout {present}; this cotenant writes layout "
             f"{documents.SCHEMA_VERSION}. Nothing was changed",
             fix="Use the cotenant that wrote the folder or a newer one, or set store.url to another folder.",
         )
@@ -558,8 +558,8 @@ def open_cluster_store(url: str, cluster: str | None) -> Store:
     if cluster is None and len(names) > 1:
         raise UsageError(
             f"{url} contains several clusters: {', '.join(names)}",
-            fix="Name a cluster: --cluster NAME, in Python cluster=. For all: --all-clusters if the command has it, in "
-            "Python open_clusters.",
+            fix="Name a cluster by --cluster NAME, in Python by cluster=. For all clusters use --all-clusters if the "
+            "command has it, in Python open_clusters.",
         )
     if cluster is not None and cluster not in names:
         raise NoData(
@@ -585,7 +585,7 @@ def stored_clusters(url: str) -> tuple[str, ...]:
         above, _, name = url.rstrip("/").rpartition("/")
         raise NoData(
             f"{url} is the folder of one cluster, not a store",
-            fix=f"Give the folder above as the store: {above or '/'} (cluster {name}).",
+            fix=f"Use the folder above as the store, {above or '/'}, and {name} as the cluster.",
         )
     if not names:
         raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")

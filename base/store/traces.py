@@ -142,7 +142,7 @@ def open_trace(url: str) -> Trace:
         if OURS[0] <= low * scale and high * scale < OURS[1]:
             raise UsageError(
                 f"{url}: {TIME} {low} is Unix {unit}, not milliseconds",
-                fix=f"Store whole milliseconds, UTC: {TIME} x {scale:g}.",
+                fix=f"Store whole milliseconds in UTC: multiply {TIME} by {scale:g}.",
             )
     usual = [s for s in steps if np.isfinite(s)]
     step = next((s for s in STEPS if s >= 0.9 * (np.median(usual) if usual else STEPS[0])), HOUR_SECONDS)

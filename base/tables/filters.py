@@ -287,7 +287,7 @@ def parse(search: str, schema: Schema) -> Query:
 def _require_small_query(query: Query, schema: Schema) -> Query:
     """Return the query; raise UsageError if it is too large to evaluate or contains half a character (a surrogate)."""
     values = [value for condition in query.conditions for value in condition.values]
-    _require_few(f"{schema.name}: sorted by {{}} columns", len(query.sort), MOST_SORTS)
+    _require_few(f"{schema.name}: the query sorts by {{}} columns", len(query.sort), MOST_SORTS)
     sizes = {
         "words in q": (len(query.text.replace("/", " ").split()), MOST_WORDS),
         "stars": (sum(len(plain_parts(value)) - 1 for value in values), MOST_STARS),
@@ -304,7 +304,7 @@ def _require_small_query(query: Query, schema: Schema) -> Query:
 def _require_few(complaint: str, size: int, most: int) -> None:
     """Raise UsageError if `size` exceeds `most`; the size is filled into the message `complaint`."""
     if size > most:
-        what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
+        what = f"{complaint.format(f'{size:,}')}; at most {most:,} are allowed."
         raise UsageError(what, fix="Remove parts of the query that have no effect, or split it.")
 
 

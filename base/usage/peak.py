@@ -85,7 +85,7 @@ class WorstDay:
 
 def sentence(day: WorstDay, resource: Resource) -> str:
     """Return a sentence about the worst day, with minutes and the excess in percent of a node, or why there is none."""
-    at_risk = f"{_WORDS[resource]} at risk {100 * day.risk_ratio:g} %"
+    at_risk = f"{_WORDS[resource]} at a risk of {100 * day.risk_ratio:g} %"
     if day.reason is not Reason.OK:
         return f"{at_risk}: {SENTENCES[day.reason]}"
     tested = f"{day.tested_days} tested {'day' if day.tested_days == 1 else 'days'}"
@@ -94,7 +94,7 @@ def sentence(day: WorstDay, resource: Resource) -> str:
     nodes = f"{day.short_nodes:,} of {day.nodes:,} {'node' if day.nodes == 1 else 'nodes'}"
     begin = datetime.fromtimestamp(day.start_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
     if day.mean_short_seconds is None:
-        long = "the duration is not stored"
+        long = "for a time that is not stored"
     else:
         each = "" if day.short_nodes == 1 else " each on average"
         long = f"for {day.mean_short_seconds / 60:.0f} minutes{each}"

@@ -138,7 +138,7 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
     assert document["response"]["allowed"]
     warnings = document["response"]["warnings"]
     assert any("qosClass 'Best' is not one of LSE, LSR, LS, BE, SYSTEM" in line for line in warnings)
-    assert any("'gone' is the name of no quota" in line for line in warnings)
+    assert any("names the quota 'gone', which does not exist" in line for line in warnings)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_the_talks_annotation_is_dropped_where_it_fits_no_container() -> None:
     body = pod()
     body["spec"]["containers"].append({"name": "side"})
     body["metadata"]["annotations"] = {"koordinator.sh/resource-limit": '{"cpu": "5k"}'}
-    assert "fits no container" in with_extended_spec(body)[0]
+    assert "names no container" in with_extended_spec(body)[0]
     assert body["metadata"]["annotations"] == {}
 
 

@@ -115,7 +115,7 @@ def test_an_autoscaler_is_not_missed_where_the_moved_request_frees_nothing() -> 
     less_cpu = replace(recommendation(request(Resource.CPU, 1000, 900)), pod_floor={Resource.CPU: 5000})
     queue_candidate = candidate(less_cpu, scaled_by=["cpu"])
     assert queue_candidate.moved == {}
-    assert queue_candidate.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web scales by its cpu")
+    assert queue_candidate.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web scales the workload by cpu")
 
 
 def test_a_resource_without_a_possible_step_does_not_hold_up_the_other_one() -> None:

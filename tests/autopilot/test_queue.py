@@ -156,7 +156,7 @@ def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_clos
     contested = candidate("a", blocked=(Reason.AUTOPILOT_TWO_POLICIES, ""))
     for other in (None, contested, candidate("a", mode=AutopilotMode.OBSERVE)):
         assert withheld(other, ActionSettings(), NOW) == (
-            "no policy that the round read acts on the workload, or it has no recommendation any more"
+            "no policy acts on the workload in this round, or the workload has no recommendation any more"
         )
 
 

@@ -163,7 +163,7 @@ def test_who_else_writes_a_workload_is_told_with_it(shop: Any, kubeconfig: Any) 
     workloads = {w.ref.name: w for w in overlay(Inventory("c", 1_750_100_000, (), (), ()), live).workloads}
     assert {name: w.operator for name, w in workloads.items() if w.operator} == {"web": "Grafana main"}
     assert {name: w.vertical for name, w in workloads.items() if w.vertical} == {
-        "db": "VerticalPodAutoscaler sets sets the pods' requests (Recreate)"
+        "db": "VerticalPodAutoscaler sets sets pods' requests in mode Recreate"
     }
     assert set(workloads) == {"web", "report", "db", "alone"}
 
@@ -366,7 +366,7 @@ def test_bounds_of_namespaces_and_the_servers_version_are_told(shop: Any, kubeco
     assert sorted(live.quotas, key=str) == sorted(QUOTAS, key=str)
     assert live.server_version == "1.35.4"
     (note,) = live.notes
-    assert "shop/high counts only some pods" in note
+    assert "shop/high has scopes and counts only some pods" in note
 
 
 def test_what_the_api_server_shows_survives_overlay_and_store(shop: Any, kubeconfig: Any, tmp_path: Any) -> None:

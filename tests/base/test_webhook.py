@@ -201,7 +201,7 @@ def test_a_certificate_must_verify_and_a_private_authority_can_be_named(tmp_path
     secure = Receiver({f"/{SECRET}": status(200)}, context)
     try:
         patient = NotifySettings(timeout_seconds=30)
-        assert "certificate does not verify" in refused(secure.url(), patient).message
+        assert "certificate cannot be verified" in refused(secure.url(), patient).message
         assert secure.got == []
         post(secure.url(), b"{}", NotifySettings(timeout_seconds=30, ca_file=str(tmp_path / "authority.pem")))
         assert len(secure.got) == 1

@@ -313,7 +313,7 @@ def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits
 
 
 def test_a_vertical_autoscaler_that_sets_the_requests_stops_it_and_one_that_watches_does_not() -> None:
-    why = "VerticalPodAutoscaler web sets the pods' requests (Auto)"
+    why = "VerticalPodAutoscaler web sets pods' requests in mode Auto"
     guardrails = judged(recommendation(), ClusterLimits(vertical=why))
     assert (
         failed(guardrails) == ["autoscaler"]

@@ -125,8 +125,8 @@ def test_reclaimable_terms_of_one_node(url: str) -> None:
     }  # fmt: skip
     # What the risk has meant is said beside the table, on stderr; machines get it with the overview.
     text = cotenant("get", "reclaimable", "--store", url).stderr
-    assert "CPU at risk 1 %: " in text and "Memory at risk 0.5 %: " in text
-    assert "at risk" not in done.stderr
+    assert "CPU at a risk of 1 %: " in text and "Memory at a risk of 0.5 %: " in text
+    assert "at a risk" not in done.stderr
     missing = cotenant("get", "reclaimable", "no-such-node", "--store", url)
     assert (missing.returncode, missing.stdout) == (1, "")
 

@@ -363,7 +363,7 @@ def test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis(
 ) -> None:
     snapshot = source.snapshot()
     assert snapshot.overview is not None
-    texts = ["CPU at risk 1 %: 31 of 60 nodes.", "Memory at risk 0.5 %: none."]
+    texts = ["CPU at a risk of 1 %: 31 of 60 nodes.", "Memory at a risk of 0.5 %: none."]
     text = text_of(page.worst_days(Snapshot("x", replace(snapshot.overview, worst_day_sentences=texts), tables())))
     assert all(sentence in text for sentence in texts) and page.RISK_NOTE in text
     # Results of a version that did not test them have none: that is said, and no calm is claimed.

@@ -41,8 +41,8 @@ def test_the_day_on_which_most_nodes_are_short_counts_not_the_deepest_one() -> N
     assert day.mean_short_seconds == 2400.0  # the mean of 30 and 50 minutes: the third node was never short
     # Sixteen blocks of six hours are four days.
     assert sentence(day, Resource.CPU) == (
-        "CPU at risk 1 %: in the worst 24 hours of 4 tested days, from 1970-01-03 06:00 UTC, 2 of 3 nodes used more "
-        "than the peak kept for prod, for 40 minutes each on average; the highest excess was 9.0 % of a node."
+        "CPU at a risk of 1 %: in the worst 24 hours of 4 tested days, from 1970-01-03 06:00 UTC, 2 of 3 nodes used "
+        "more than the peak kept for prod, for 40 minutes each on average; the highest excess was 9.0 % of a node."
     )
 
 
@@ -66,7 +66,7 @@ def test_without_a_node_above_its_peak_the_sentence_says_so() -> None:
         None,
         None,
     )
-    expected = "Memory at risk 1 %: no node used more than the peak kept for prod in 4 tested days."
+    expected = "Memory at a risk of 1 %: no node used more than the peak kept for prod in 4 tested days."
     assert sentence(day, Resource.MEMORY) == expected
 
 
@@ -74,7 +74,7 @@ def test_few_tested_days_are_a_reason_and_no_zero() -> None:
     highest = calm(days=FEWEST_DAYS)[:, 1:]
     day = day_of(past(highest))
     assert (day.reason, day.start_seconds) == (Reason.FEW_TESTED_DAYS, None)
-    assert sentence(day, Resource.CPU) == f"CPU at risk 1 %: {SENTENCES[Reason.FEW_TESTED_DAYS]}"
+    assert sentence(day, Resource.CPU) == f"CPU at a risk of 1 %: {SENTENCES[Reason.FEW_TESTED_DAYS]}"
 
 
 def test_blocks_that_were_not_tested_or_measured_have_no_part() -> None:
@@ -94,12 +94,12 @@ def test_how_long_is_unknown_where_a_short_node_has_no_samples_above() -> None:
     for seconds in (None, np.array([600.0, np.nan, 0.0]), np.array([600.0, 0.0, 0.0])):
         day = day_of(past(highest), seconds)
         assert day.mean_short_seconds is None
-        assert "the duration is not stored" in sentence(day, Resource.CPU)
+        assert "for a time that is not stored" in sentence(day, Resource.CPU)
 
 
 def test_one_node_is_not_called_an_average() -> None:
     text = sentence(WorstDay(0.001, 90, 1, 1, 0, 600.0, 0.024), Resource.CPU)
-    assert "at risk 0.1 %" in text and "1 of 1 node used" in text and "for 10 minutes;" in text and "2.4 %" in text
+    assert "at a risk of 0.1 %" in text and "1 of 1 node used" in text and "for 10 minutes;" in text and "2.4 %" in text
 
 
 def test_seconds_are_those_of_samples_above_the_peak_in_force_then() -> None:

@@ -211,7 +211,7 @@ def test_the_folder_of_one_cluster_is_told_from_a_store(tmp_path: Path) -> None:
     for place in (tmp_path / "usage" / cluster_store.cluster, f"file://{tmp_path}/usage/{cluster_store.cluster}/"):
         with pytest.raises(cotenant.NoData, match="is the folder of one cluster, not a store") as refused:
             cotenant.open_store(place)
-        assert refused.value.fix.endswith(f"{tmp_path}/usage (cluster {cluster_store.cluster}).")
+        assert refused.value.fix.endswith(f"{tmp_path}/usage, and {cluster_store.cluster} as the cluster.")
     assert cotenant.open_store(tmp_path / "usage").cluster == cluster_store.cluster
 
 

@@ -37,7 +37,7 @@ class VerticalAutoscalerObject(msgspec.Struct):
     def writes(self) -> str:
         """A sentence which says that the autoscaler sets its pods' requests; "" if it only recommends them."""
         mode = (self.spec.update_policy.update_mode if self.spec.update_policy else None) or "Auto"
-        return "" if mode == "Off" else f"VerticalPodAutoscaler {self.metadata.name} sets the pods' requests ({mode})"
+        return "" if mode == "Off" else f"VerticalPodAutoscaler {self.metadata.name} sets pods' requests in mode {mode}"
 
 
 def vertical_writer(kind: str, name: str, autoscalers: Iterable[VerticalAutoscalerObject]) -> str:

@@ -108,10 +108,10 @@ def test_a_request_of_gpus_is_a_number_of_devices_and_a_share_of_each(
         ({GPU: 150}, "koordinator.sh/gpu 150 is not a whole number of devices"),
         ({RDMA: 101}, "koordinator.sh/rdma 101 is not a whole number of devices"),
         ({GPU: 50, NVIDIA_GPU: 1}, "cannot be requested together"),
-        ({GPU_CORE: 50}, "requests no amount of GPU memory"),
-        ({GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 10}, "requests no amount of GPU memory"),
+        ({GPU_CORE: 50}, "must request GPU memory exactly once"),
+        ({GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 10}, "must request GPU memory exactly once"),
         ({GPU_CORE: 200, GPU_MEMORY_RATIO: 100}, "koordinator.sh/gpu-core 200 is over 100 percent of one device"),
-        ({GPU_SHARED: 3, GPU_MEMORY_RATIO: 100}, "gpu-memory-ratio 100 is not divisible by its 3 GPUs"),
+        ({GPU_SHARED: 3, GPU_MEMORY_RATIO: 100}, "gpu-memory-ratio 100 is not divisible by the 3 requested GPUs"),
     ],
 )
 def test_a_request_that_no_device_can_serve_is_refused_with_its_name_and_amount(
