@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 
 from cotenant.autopilot.decide.floors import FloorStep
-from cotenant.autopilot.model import AutopilotEvent
+from cotenant.autopilot.model import REPORT, AutopilotEvent
 from cotenant.autopilot.rounds.acts import ActOutcome
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.service import report_rows
@@ -76,12 +76,13 @@ def news_of(
     if before.now_seconds and week[0] != week[1]:
         rows = report_rows(reading.history, reading.now_seconds - WEEK_SECONDS)
         sums = {name: sum(row[name] for row in rows) for name in ("proposed", "changed", "held", "regressed", "floors")}
+        titles = {column.name: column.title.lower() for column in REPORT.columns}
         freed, raised = (
             RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
             for word in ("freed", "raised")
         )
         peaks = f"{counted(sums.pop('floors'), 'peak')} with raised minReplicas"
-        counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
+        counts = ", ".join([*(f"{count} {titles[name]}" for name, count in sums.items()), peaks])
         news.append(News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}"))
     return news
 

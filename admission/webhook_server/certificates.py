@@ -106,7 +106,9 @@ class FolderStore:
 
     def _store_error(self, verb: str, error: OSError) -> StoreError:
         message = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
-        return StoreError(message, fix="Choose another --cert-dir, or free some space in that folder.")
+        return StoreError(
+            message, fix="Make that folder writable and free some space in it, or choose another --cert-dir."
+        )
 
 
 class Injector:

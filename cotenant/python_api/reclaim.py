@@ -112,8 +112,11 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     rest = TimeGrid(grid.start_seconds + cut * grid.step_seconds, grid.step_seconds, max(0, grid.size - cut))
     nodes = replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})
     totals = nodes.values[column].astype(np.float64)
-    if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
-        what = f"most values of {column} exceed {limit}: {limits[0]:g} {resource.unit} at node {nodes.names[0][0]}"
+    above = (totals > limits[:, None]).sum(axis=1)
+    if 2 * above.sum() > np.isfinite(totals).sum():
+        first = int(above.argmax())
+        where = f"{limits[first]:g} {resource.unit} at node {nodes.names[first][0]}"
+        what = f"most values of {column} exceed {limit}, such as {where}"
         fix = f"Give usage and {limit} in {resource.unit}, for example {_UNIT_FIX[resource].format(limit)}."
         raise FrameError(limit, what, fix=fix)
     totals = np.minimum(totals, limits[:, None])

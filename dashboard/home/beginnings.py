@@ -8,6 +8,7 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT
@@ -15,7 +16,6 @@ from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
 from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
 from cotenant.profiler.recorder.status import RecorderStatus, moment_of
 from cotenant.recommender.settings import BacktestSettings, CotenantSettings, FindingSettings
-from cotenant.recommender.trust import TRUSTED_DAYS
 
 SCAN: Final = "cotenant scan --prometheus URL"
 COMMANDS: Final = f"{SCAN}\ncotenant demo"
@@ -38,7 +38,9 @@ STAGES: Final = (
     ),
     StartStage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
     StartStage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
-    StartStage(TRUSTED_DAYS, "recommendations with as many days of history as the guardrail named history requires"),
+    StartStage(
+        GuardrailSettings().minimum_days, "recommendations with as much history as the guardrail named history requires"
+    ),
     StartStage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
     StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work, from its own past peaks"),
     StartStage(REPLAY_DAYS, "page Try a risk: outcomes of each risk, replayed on this cluster's own history"),

@@ -23,6 +23,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
+from cotenant.base.text import counted
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.recommender.colocation.columns import PeakForecast
 from cotenant.recommender.colocation.model.prod_peaks import PeakResults, ProdPeak
@@ -191,8 +192,8 @@ class ColocationController(Feature):
         if publishers:
             names = sorted({name for others in publishers.values() for name in others})
             left_text = (
-                f"{len(publishers)} nodes, such as {min(publishers)}: {', '.join(names)} publishes their batch or mid "
-                "amounts, so cotenant writes none there. Once that program is gone, name it in manager.take_over."
+                f"{', '.join(names)} publishes batch or mid amounts of {counted(len(publishers), 'node')}, such as "
+                f"{min(publishers)}: cotenant writes none. Once that program is gone, name it in manager.take_over."
             )
             notes.append(ObjectNote("nodes", "NotOurs", left_text, warning=True))
         if self._wrong is not None:

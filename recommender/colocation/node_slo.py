@@ -33,6 +33,7 @@ from cotenant.base.kubernetes.intent import Address, Apply, Outcome
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP, SLO_GROUP
 from cotenant.base.kubernetes.quantity import parse_bytes
+from cotenant.base.text import counted
 from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey
 
@@ -150,7 +151,7 @@ def decide(view: NodeSloView) -> ControllerDecision:
         who = f" ({', '.join(writers)})" if writers else ""
         remedy = " and name that manager in manager.take_over" if writers else ""
         text = (
-            f"{len(foreign)} NodeSLOs, such as {min(foreign)}, belong to another manager{who}: cotenant writes none. "
+            f"{counted(len(foreign), 'NodeSLO')} of another manager{who}, as {min(foreign)}: cotenant writes none. "
             f"Once that manager is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
         )
         notes.append(ObjectNote(PLURAL, "NotOurs", text, warning=True))

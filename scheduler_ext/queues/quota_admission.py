@@ -98,7 +98,10 @@ class QuotaAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A quota without enough of a resource: `figures` are used, requested and limit; `word` names that limit."""
+    """A quota without enough of a resource: `figures` are used, requested and limit; `word` names that limit.
+
+    A quota that is not in the pod's tree has `resource` "", and `word` says so.
+    """
 
     code: Reason
     quota: str
@@ -121,6 +124,8 @@ class Shortfall:
             f"quota {self.quota}, {self.resource}: {used} {what} + {requested} requested > {limit} {self.word}, "
             f"{missing} missing"
         )
+        if not self.resource:
+            sentence = f"quota {self.quota} {self.word}"
         return QueueObstacle(self.code, sentence, self.quota, self.resource, self.missing)
 
 
@@ -293,7 +298,7 @@ class _TreeRound:
         limit, used = self.limits.get(quota, {}), self.account.used[quota]
         word = "runtime" if self.settings.runtime else "max"
         if quota not in self.limits:
-            yield Shortfall(code, quota, "", (0, 1, 0), f"(the quota is not in tree {self.tree.tree_id!r})")
+            yield Shortfall(code, quota, "", (0, 1, 0), f"is not in quota tree {self.tree.tree_id!r}")
         for resource, amount in need.items():
             if amount and resource in limit and used.get(resource, 0) + amount > limit[resource]:
                 yield Shortfall(code, quota, resource, (used.get(resource, 0), amount, limit[resource]), word)

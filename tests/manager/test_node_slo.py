@@ -184,6 +184,7 @@ def test_a_program_that_writes_our_object_after_us_keeps_it(
     decision = decide(NodeSloView(CONFIG, NODES, slos))
     assert [i.address.name for i in decision.intents] == ([] if is_foreign else ["a"])
     assert [THEIRS in n.message and "manager.take_over" in n.message for n in decision.notes] == [True] * is_foreign
+    assert [n.message.startswith("1 NodeSLO of another manager") for n in decision.notes] == [True] * is_foreign
     taken = decide(NodeSloView(CONFIG, NODES, slos, frozenset({THEIRS})))
     assert [i.address.name for i in taken.intents] == ["a"] and taken.notes == ()
 

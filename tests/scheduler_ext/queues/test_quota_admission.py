@@ -197,6 +197,15 @@ def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
     assert names(above) == [] and reasons(above)["light"][0] == "above-quota-max"
 
 
+def test_a_gang_of_quotas_of_two_trees_waits_and_says_which_quota_is_elsewhere() -> None:
+    of_tree = {TOTAL_ANNOTATION: '{"cpu":"4"}'}
+    quotas = [quota("a", 0, 4000), quota("far", 0, 4000, tree_id="y", heads_tree=True, published=of_tree)]
+    members = [*gang_pods(1), replace(pod("other", "far", 1000, gang="shop/g"), created_seconds=5)]
+    admission = admitted(queue_view(quotas, members, gangs={"shop/g": Gang("shop", "g", 2, 2)}))
+    assert names(admission) == []
+    assert "quota far is not in quota tree ''" in reasons(admission)["m0"][1]
+
+
 def test_an_incomplete_gang_takes_no_quota_and_holds_back_nobody() -> None:
     gangs = {"shop/g": Gang("shop", "g", 3, 3)}
     admission = admitted(
