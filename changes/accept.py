@@ -297,7 +297,7 @@ class Actions:
         except ClusterUnreachable:
             return status
         except CotenantError as error:
-            half = "only some values were rolled back; roll back again once the cause is removed: " if back else ""
+            half = "only some values were rolled back; resolve this error, then roll back again: " if back else ""
             return self.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"{half}{error}")
         finally:
             self.finish()

@@ -9,7 +9,7 @@ from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInval
 MOVED: Final = "Somebody changed the object after the review: review the change again."
 _QUOTA: Final = "Have the ResourceQuota raised, or request less."
 _LIMITS: Final = "Have the LimitRange changed, or request what it allows."
-_RIGHT: Final = "Ask for the permission (`cotenant install --print --components applier`), or write a bundle."
+_RIGHT: Final = "Ask for the rights that `cotenant install --print --components applier` prints, or write a bundle."
 _WORDS: Final = (
     ("exceeded quota", _QUOTA),
     ("usage per Container is", _LIMITS),

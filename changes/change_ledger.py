@@ -91,7 +91,7 @@ class ChangeLedger:
         """
         if not self.ledger.is_current():
             raise StoreConflict(
-                f"another process has written to the ledger {self.ledger.path} after this one had paused",
+                f"another process wrote to the ledger {self.ledger.path} while this process was paused",
                 fix="Nothing more was sent to the cluster; `cotenant recs settle` records the outcome.",
             )
 
@@ -103,7 +103,7 @@ class ChangeLedger:
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False
-        self.note([(SETTLING, change, {"words": "the process that had paused sends nothing more to the cluster"})])
+        self.note([(SETTLING, change, {"words": "the ledger's previous writer sends nothing more to the cluster"})])
         self._fenced = True
         return True
 
@@ -185,7 +185,7 @@ def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> A
         return AnchoredHeads(msgspec.json.decode(data[ledger.id], type=Anchor), others)
     except UNDECODABLE as error:
         message = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
-        raise ClusterError(message, fix="Who wrote it?") from error
+        raise ClusterError(message, fix="Find out who wrote this key, then remove it.") from error
 
 
 def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
@@ -193,5 +193,5 @@ def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
 
     This ledger's file may have replaced the file of one of those ledgers.
     """
-    sentence = f"The cluster stores no head of this ledger ({ledger.id})"
-    return f"{sentence}, but others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."
+    none = f"The cluster stores no head of this ledger ({ledger.id})"
+    return f"{none}, but heads of others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{none} yet."

@@ -80,7 +80,7 @@ class ProxySettings(Section, frozen=True):
         ),
     ] = ""
     cluster_group_prefix: Annotated[
-        str, setting("Prefix of the cluster's group names.", when="the cluster's own login puts a prefix before groups")
+        str, setting("Prefix that the cluster's login puts before groups.", when="the cluster's login prefixes groups")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class OidcSettings(Section, frozen=True):
     issuer: Annotated[
         str,
         setting(
-            "The provider's issuer, as in its tokens; https unless on the loopback.",
+            "Issuer URL, exactly as in the provider's tokens; it must be https, except on the loopback interface.",
             when="people log in at your provider",
         ),
     ] = ""
@@ -122,7 +122,7 @@ class OidcSettings(Section, frozen=True):
         str,
         setting(
             "Claim with the person's name; an email that is not verified is refused.",
-            when="names come from another claim, as for the API server",
+            when="the API server takes user names from another claim",
             min_length=1,
         ),
     ] = "email"
@@ -191,7 +191,8 @@ class AccessSettings(Section, frozen=True):
     roles: Annotated[
         list[RoleRule],
         setting(
-            "Rules: the role of a group or user in namespaces (none: in all); rules add up.", when="people get roles"
+            "Rules that give a group or user a role in namespaces, or in all if none is named; all that match apply.",
+            when="people get roles",
         ),
     ] = msgspec.field(default_factory=list)
     own_namespaces: Annotated[
@@ -245,7 +246,7 @@ class AccessSettings(Section, frozen=True):
                 "kubeconfig; leave launch_token on"
             )
         if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
-            raise ValueError("own_namespaces has no effect while anonymous is viewer: anybody could read everything")
+            raise ValueError("own_namespaces needs access.anonymous refused: as viewer, anybody could read everything")
         if self.sessions and not self.session_key_file:
             raise ValueError("access.sessions needs access.session_key_file, which encrypts what is stored there")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):

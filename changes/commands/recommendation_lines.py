@@ -52,7 +52,7 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
             (f"last {tried.days:g} days", "as it was", "as proposed"),
             ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
             ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
-            ("pod-days with memory above the new request, not the old", "", str(tried.evictions)),
+            ("pod-days with memory above the new request, but not the present one", "", str(tried.evictions)),
             ("CPU requests freed, mean over the days", "", human(Kind.MILLICORES, tried.freed_millicores)),
             ("memory requests freed, mean over the days", "", human(Kind.BYTES, tried.freed_bytes)),
         ]

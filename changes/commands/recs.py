@@ -116,7 +116,8 @@ def apply(
     dry_run: Annotated[
         DryRun,
         typer.Option(
-            "--dry-run", help="server: dry run on the API server first; none: no dry run; no value: only the dry run."
+            "--dry-run",
+            help="server: dry run on the API server first; none: no dry run; without a value: only the dry run.",
         ),
     ] = DryRun.SERVER,
 ) -> None:
@@ -199,7 +200,7 @@ def changes(call: CommandCall) -> None:
 )
 def rollback(
     call: CommandCall,
-    change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
+    change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or the beginning of the id.")] = "",
     batch: Annotated[str, typer.Option("--batch", metavar="ID", help="Batch id of changes accepted together.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Roll the changes back. Without --yes only show them.")] = False,
 ) -> None:
@@ -236,7 +237,7 @@ def settle(call: CommandCall) -> None:
 @command(app, LIVE | ROWS, "cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
 def verify(
     call: CommandCall,
-    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Change or batch; default: all applied.")] = "",
+    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Change or batch id; none: all applied.")] = "",
     roll_back: Annotated[bool, typer.Option("--revert", help="Roll back changes that did harm.")] = False,
 ) -> None:
     """Verify changes after their soak time: OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
@@ -299,7 +300,7 @@ def _select_applicable_reviews(
         elif not review.error:
             answer = dry_run_review(actions, review)
             if not answer.accepted:
-                message(f"{review.workload}: the API server refuses it: {answer.words}. {answer.fix}", style="yellow")
+                message(f"{review.workload}: refused by the API server: {answer.words}. {answer.fix}", style="yellow")
                 continue
             good.append(review)
             message(f"{review.workload}: the API server would accept the change")

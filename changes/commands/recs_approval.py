@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 WHOEVER: Final = Person("", grants=(Grant(Role.OWNER),))
 """The person at the command line: the cluster decides what they may write."""
-LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder, or its beginning.")]
-ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a waiting change, or its beginning.")]
+LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder, or the beginning of the id.")]
+ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a waiting change, or the beginning of the id.")]
 
 app = new_app()
 

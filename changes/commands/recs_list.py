@@ -70,7 +70,7 @@ def list_(
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            help="Sort by this column: numbers and severity descending, names ascending; -COLUMN or +COLUMN forces it.",
+            help="Sort by this column, numbers and severity descending; -COLUMN: descending, +COLUMN: ascending.",
             autocompletion=_sort_words,
         ),
     ] = None,

@@ -15,12 +15,12 @@ WORKLOADS: Any = typer.Argument(
 )
 Workloads = Annotated[list[str], WORKLOADS]
 Second = Annotated[
-    str, typer.Option("--approved-by", metavar="NAME", help="Second person's name, for LSE or LSR pods; unverified.")
+    str, typer.Option("--approved-by", metavar="NAME", help="Who confirms changes to LSE or LSR pods; not verified.")
 ]
 MethodOption = Annotated[
     Method,
     typer.Option(
-        "--method", help="template: replace the pods; in-place: resize running pods; annotate: only future pods."
+        "--method", help="template: replace the pods; in-place: resize running pods; annotate: change only new pods."
     ),
 ]
 BundleBranch = Annotated[
@@ -36,7 +36,7 @@ BundleFormat = Annotated[BundleForm, typer.Option("--form", help="Deployment too
 Canary = Annotated[
     float,
     typer.Option(
-        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share of workloads changed first; the rest: `recs watch`."
+        "--canary", metavar="SHARE", min=0.0, max=1.0, help="First share of workloads; `recs watch` changes the rest."
     ),
 ]
 GpuShares = Annotated[

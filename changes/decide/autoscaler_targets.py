@@ -46,7 +46,7 @@ class TargetMove:
     def sentence(self) -> str:
         """The change of the autoscaler's target as a sentence for people."""
         change = f"from {self.before} % to {self.after} %"
-        return f"autoscaler {self.name}: its {self.resource} target moves {change} together with these requests"
+        return f"autoscaler {self.name}: its {self.resource} target moves {change} together with the requests"
 
     @property
     def scalar(self) -> dict[str, int]:

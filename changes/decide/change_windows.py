@@ -65,7 +65,7 @@ def parse_window(text: str) -> ChangeWindow:
     for part in weekdays.split("+"):
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
-            raise UsageError(f"{text!r}: {part!r} are no weekdays", fix=f"Use {', '.join(DAYS)} or daily.")
+            raise UsageError(f"{text!r}: {part!r} is not a weekday or a range", fix=f"Use {', '.join(DAYS)} or daily.")
         begin, stop = DAYS.index(first), DAYS.index(last or first)
         days |= {day % 7 for day in range(begin, stop + 1 if stop >= begin else stop + 8)}
     return ChangeWindow(frozenset(days), start, end, name)

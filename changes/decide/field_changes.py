@@ -76,7 +76,7 @@ RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
 def address_of(workload: WorkloadRef) -> Address:
     """Return the API address of the workload; raise UsageError if its kind has no template to patch."""
     if workload.kind not in RESOURCES:
-        raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change the workload's owner.")
+        raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change the owning object.")
     version, plural = RESOURCES[workload.kind]
     return Address(version, plural, workload.name, workload.namespace)
 

@@ -136,7 +136,7 @@ def judge_batch(
     """
     share = moved_millicores / requested_millicores if requested_millicores else 0.0
     few, most = workloads <= settings.most_workloads, settings.most_requests_share
-    moves = f"{_percent_beside(most, share)} of the cluster's CPU requests move; at most {percent(most)} may"
+    moves = f"{_percent_beside(most, share)} of the cluster's CPU requests change at once; at most {percent(most)} may"
     return [
         made("batch-size", few, f"{counted(workloads, 'workload')} change at once; at most {settings.most_workloads}"),
         made("batch-share", share <= most, moves),
@@ -175,11 +175,11 @@ def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
     raised, moving = {container for container, is_rise in memory if is_rise}, {container for container, _ in memory}
     killed = [r for r in recommendations if r.backtest and r.backtest.now_oom_kills and r.container not in raised]
     if not killed:
-        return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kills in the window, or memory is raised")
+        return Guardrail("oom", GuardrailOutcome.PASS, "no OOM kills in the back-tested days, or memory is raised")
     names = ", ".join(f"{r.container.container} ({r.backtest.now_oom_kills})" for r in killed if r.backtest)
     is_moved = any(r.container in moving for r in killed)
     outcome = GuardrailOutcome.FAIL if is_moved else GuardrailOutcome.WARN
-    return Guardrail("oom", outcome, f"OOM kills in the window, but memory is not raised: {names}")
+    return Guardrail("oom", outcome, f"OOM kills in the back-tested days, but memory is not raised: {names}")
 
 
 def _memory(moved: Moved) -> Guardrail:
@@ -213,7 +213,7 @@ def _heap_flag(moved: Moved, live: Json) -> Guardrail:
         flag = r.heap.amount_bytes if r.heap and r.heap.change else template_heap_bytes(container)
         if v.amount <= flag:
             amounts = (format_amount(Resource.MEMORY, amount) for amount in (v.amount, flag))
-            low.append("{} {} is not above its maximum heap of {}".format(r.container.container, *amounts))
+            low.append("{}: memory limit {} is not above the maximum heap {}".format(r.container.container, *amounts))
     return made("memory-heap", not low, "; ".join(low) or "no limit is lowered below the maximum heap")
 
 
@@ -300,9 +300,9 @@ def _gitops(recommendations: Sequence[Recommendation], context: GuardrailContext
         return made(GITOPS, True, "no GitOps owner and no operator")
     by_bundle = context.method is Method.BUNDLE
     if not leaves_manifests(context.method, context.live, recommendations) or (operator and by_bundle):
-        end = "; it would undo this change" if operator else ", which would undo this change: write a bundle instead"
+        end = "; the operator would undo the change" if operator else ", which would undo the change: write a bundle"
         return made(GITOPS, False, f"{keeper}{end}")
-    end = "that tool applies the bundle" if by_bundle else "no field of its manifests is written"
+    end = "that tool applies the bundle" if by_bundle else "the change writes no field of the tool's manifests"
     return made(GITOPS, True, f"{keeper}: {end}")
 
 
@@ -339,7 +339,7 @@ def _cool_down(
     hours = (context.seconds - context.changed_seconds) / HOUR_SECONDS
     who = f" by {visible(context.changed_by)}, {moment(context.changed_seconds)}" if context.changed_by else ""
     wait = f"a change that lowers values waits for {settings.cool_down_hours:g} hours"
-    why = f"changed{who}, {hours:.1f} hours ago; {wait}"
+    why = f"the workload was changed{who}, {hours:.1f} hours ago; {wait}"
     return made("cool-down", hours >= settings.cool_down_hours, why)
 
 
@@ -371,6 +371,6 @@ def _second(context: GuardrailContext) -> Guardrail:
     if context.logs_in:
         return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: the accepted change waits for that person")
     if context.second_person:
-        why = f"approved by {context.second_person}: the name was not verified"
+        why = f"confirmed by {context.second_person}: the name was not verified"
         return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, why)
     return Guardrail(SECOND_PERSON, GuardrailOutcome.FAIL, needs)

@@ -43,15 +43,16 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
         is_elsewhere = source.get("configMapKeyRef") or source.get("secretKeyRef")
         hidden = hidden or (name if is_elsewhere and _OPTIONS.search(name) else "")
     if len(sizes) > 1:
-        why = f"sets {len(sizes)} different sizes for the maximum heap of its {heap.runtime}"
+        why = f"sets {len(sizes)} different sizes for the maximum heap of the runtime {heap.runtime}"
     elif not new or len(new) != len(texts):
-        why = f"sets no maximum heap for its {heap.runtime}"
+        why = f"sets no maximum heap for the runtime {heap.runtime}"
     elif hidden:
-        why = f"takes {hidden} from elsewhere, which may contain a flag for its {heap.runtime}"
+        why = f"takes {hidden} from a ConfigMap or Secret, which may contain a flag for the runtime {heap.runtime}"
     if why:
         raise UsageError(
-            f"container {container.get('name')}: its template {why}, so that its memory cannot be cut safely",
-            fix=f"Set {flag} once with a number in env, command or args of the template, or change heap and memory.",
+            f"container {container.get('name')}: the template {why}, so that memory cannot be cut safely",
+            fix=f"Set {flag} once with a number in env, command or args of the template, or change heap and memory "
+            "by hand.",
         )
     pairs = zip(texts.items(), new, strict=True)
     return {pointer: (old, text) for (pointer, old), text in pairs if old != text}

@@ -176,7 +176,7 @@ def summarize_resize_answers(answers: Sequence[Resized], final: bool = False) ->
     refusals = {ResizeOutcome.INFEASIBLE, *([ResizeOutcome.DEFERRED] if final else ())}
     bad = [answer for answer in answers if answer.answer in refusals]
     if bad:
-        more = f" (and {counted(len(bad) - 1, 'more pod')})" if len(bad) > 1 else ""
+        more = f"; the same for {counted(len(bad) - 1, 'more pod')}" if len(bad) > 1 else ""
         return f"resize {bad[0].answer}: {bad[0].sentence}{more}", ""
     late = [answer for answer in answers if answer.answer is not ResizeOutcome.DONE]
     if not late:

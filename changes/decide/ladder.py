@@ -33,7 +33,7 @@ from cotenant.recommender.model.recommendation import Action, Field, Recommendat
 from cotenant.recommender.model.steps import NextStep
 
 _NOTHING: Final = "nothing is recommended now"
-_WITH_AUTOSCALER: Final = "computed together with an autoscaler"
+_WITH_AUTOSCALER: Final = "computed together with an autoscaler's target"
 _OVER: Final = {
     ChangeState.FAILED: "was refused",
     ChangeState.CANCELLED: "was cancelled",
@@ -80,7 +80,7 @@ def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[Nex
     if takes_two:
         return "its QoS class needs a second person for each step"
     values = (value for recommendation in recommendations for value in recommendation.values if value.changes_template)
-    return f"its requests are {_WITH_AUTOSCALER}, again for each step" if any(map(_follows_autoscaler, values)) else ""
+    return f"its requests are {_WITH_AUTOSCALER}, anew for each step" if any(map(_follows_autoscaler, values)) else ""
 
 
 def _follows_autoscaler(value: Value) -> bool:
@@ -144,7 +144,7 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
     if min(recommendation.end_seconds for recommendation in fresh) <= begun_seconds:
         return wait(Reason.LADDER_RESULTS_OLD, "recommendations date from before the last step: scan again")
     if any(_follows_autoscaler(value) for limited in within_approval(ladder, fresh) for value in limited.values):
-        return stop(Reason.LADDER_OTHER_WRITER, f"its requests are {_WITH_AUTOSCALER} now, which nobody approved")
+        return stop(Reason.LADDER_OTHER_WRITER, f"its requests are now {_WITH_AUTOSCALER}, which nobody approved")
     return LadderDecision(LadderVerdict.TAKE)
 
 
@@ -227,7 +227,7 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
             return None
         return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: its removal is no longer recommended")
     if now.then is None or now.then > value.then:
-        least = "to remove it" if now.then is None else format_amount(value.resource, now.then)
+        least = "its removal" if now.then is None else format_amount(value.resource, now.then)
         step = format_amount(value.resource, value.then)
         return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: {least} is recommended now, but the step has {step}")
     return None

@@ -60,7 +60,7 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
         why = f"a pod keeps its GPUs for its whole life, so a new pod is needed: use {NEW_PODS}"
         return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if any(recommendation.heap for recommendation in subject.recommendations):
-        why = f"the maximum heap of its runtime changes too, which needs a new pod: use {NEW_PODS}"
+        why = f"the container's maximum heap changes too, which needs a new pod: use {NEW_PODS}"
         return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if subject.quiet or subject.kind not in KINDS:
         reasons[Method.ANNOTATE] = f"changing its template already leaves running pods as they are: use {NEW_PODS}"

@@ -92,7 +92,7 @@ def file_refusal(recommendation: Recommendation) -> str:
 
     A change of the maximum heap cannot: the flag that sets it is in the template's text, which only the cluster has.
     """
-    heap = "the maximum heap of its runtime has to change too: use cotenant recs apply" if recommendation.heap else ""
+    heap = "the container's maximum heap has to change too: use cotenant recs apply" if recommendation.heap else ""
     return refusal(recommendation) or heap
 
 

@@ -29,11 +29,11 @@ class GuardrailSettings(Section, frozen=True):
     """Least share of the pods' time with samples. With fewer than nine samples in ten a peak may have been missed."""
     most_cpu_cut: Annotated[
         float,
-        setting("Largest cut of a CPU request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
+        setting("Share of a CPU request that a step may cut.", when="steps should be smaller or larger", ge=0, le=1),
     ] = 0.3
     most_memory_cut: Annotated[
         float,
-        setting("Largest cut of a memory request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
+        setting("Share of a memory request that a step may cut.", when="steps should be smaller or larger", ge=0, le=1),
     ] = 0.2
     least_change: Annotated[
         float,
@@ -47,7 +47,7 @@ class GuardrailSettings(Section, frozen=True):
     cool_down_hours: Annotated[
         float,
         setting(
-            "Time between two changes of a workload if the second one lowers a value.",
+            "Shortest time between two changes of a workload if the second one lowers a value.",
             when="workloads should stay unchanged for longer",
             unit="hours",
             ge=0,
@@ -92,8 +92,8 @@ class ActionSettings(Section, frozen=True):
     ledger: Annotated[
         str,
         setting(
-            "File of the ledger, or s3://bucket/folder for several replicas (docs/storage.md); empty means the user's "
-            "state folder ($XDG_STATE_HOME or ~/.local/state)/cotenant.",
+            "File of the ledger, or s3://bucket/folder for several replicas (docs/storage.md); empty: ledger.db in "
+            "$XDG_STATE_HOME/cotenant, or in ~/.local/state/cotenant.",
             when="several replicas write, or the file belongs on a volume",
         ),
     ] = ""
@@ -134,7 +134,7 @@ class ActionSettings(Section, frozen=True):
     windows: Annotated[
         list[str],
         setting(
-            "When changes may be made, as `mon-fri 20:00-06:00 Europe/Berlin`, `sat+sun 00:00-24:00 UTC` or "
+            "When changes may be made, written as `mon-fri 20:00-06:00 Europe/Berlin`, `sat+sun 00:00-24:00 UTC` or "
             "`daily 01:00-05:00 UTC`; none: at any time.",
             when="changes may be made at certain hours only",
         ),

@@ -65,8 +65,8 @@ class Trial:
         ended = "did harm" if self.harm else "was rolled back"
         suffix = f" ({visible(self.words)})" if self.words else ""
         return (
-            f"{visible(what)} was tried by {visible(self.actor)} and {ended}, {moment(self.seconds)}{suffix}: "
-            f"change {self.change}"
+            f"{visible(what)} was tried by {visible(self.actor)} in change {self.change} and {ended}, "
+            f"{moment(self.seconds)}{suffix}"
         )
 
 

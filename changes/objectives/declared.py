@@ -101,7 +101,7 @@ def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, e
     own_first = sorted(bound.values(), key=lambda pair: not _is_near(pair[0], workload))
     objectives = (*objectives_of_policies_, *(objective for _, objective in own_first))
     if left_out := len(objectives[MOST_DECLARED:]) + len(refused[MOST_DECLARED:]):
-        why = f"{left_out:,} further objectives are not read: at most {MOST_DECLARED} verify a workload; remove others"
+        why = f"{left_out:,} further objectives are not read: at most {MOST_DECLARED} verify a workload; remove some"
         refused = [*refused[:MOST_DECLARED], Compared(Measure.ERRORS, None, None, why, "all objectives")]
     return Declared(objectives[:MOST_DECLARED], {title: slo for title, (slo, _) in bound.items()}, refused, gaps)
 
@@ -167,7 +167,7 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
                 for body in (body for name, body in owned if name == owner):
                     slo_objects += openslo_objectives(body, indicators, sources)
     if forbidden:
-        gaps.append(f"SLO objects of {', '.join(forbidden)} were not searched: they may not be listed")
+        gaps.append(f"SLO objects of {', '.join(forbidden)} were not searched: the right to list them is missing")
     if absent:
         gaps.append(f"SLO objects of {', '.join(absent)} were not searched: their kinds are not installed")
     return SloReading(slo_objects, gaps)
@@ -176,7 +176,7 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
 def _by_name(client: KubeClient, kind: str, namespace: str, gaps: list[str]) -> Mapping[str, Json]:
     bodies = _list_kind(client, kind, namespace)
     if bodies is None:
-        gaps.append(f"{kind.rpartition('/')[2]} of {OPENSLO} in {namespace} may not be listed, or are not installed")
+        gaps.append(f"{kind.rpartition('/')[2]} of {OPENSLO} in {namespace} were not listed: not installed or no right")
     return {str((body.get("metadata") or {}).get("name") or ""): body for body in bodies or ()}
 
 

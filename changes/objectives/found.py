@@ -142,7 +142,7 @@ def _objective_refusal(week: ObjectiveWeek, finite: Floats, alarms: float | None
     if measure is Measure.ERRORS and (float(finite.min()) < -TOLERANCE or float(finite.max()) > 1 + TOLERANCE):
         return "the query's values are not shares: they are outside 0 to 1"
     if not week.exists:
-        return "no series has the labels by which its query selects bad events"
+        return "no series has the labels by which the query selects bad events"
     return _useless(measure, finite, alarms)
 
 

@@ -39,7 +39,7 @@ BY_NAME: Final = ("Deployment", "StatefulSet", "DaemonSet", "CronJob")
 """Kinds of workloads that meshes name in metrics without the kind."""
 ANNOTATION: Final = "in use"
 """The source of a query from a workload's annotation or the setting, instead of a convention."""
-NO_SERVICES: Final = "metrics of an ingress were not searched: Services or pods may not be listed"
+NO_SERVICES: Final = "metrics of an ingress were not searched: the right to list Services or pods is missing"
 
 
 def find_guards(
@@ -109,7 +109,7 @@ def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
             unread.append(kind)
     if twins:
         return f"the workload's name is also that of {', '.join(twins)}"
-    return f"{unread[0]}s may not be read" if unread else ""
+    return f"the right to read {unread[0]}s is missing" if unread else ""
 
 
 def _with_queries_in_use(
@@ -132,7 +132,7 @@ def _with_queries_in_use(
         try:
             week = objective_week(source, Objective(measure, query, ANNOTATION), workload, end)
         except (SourceLimit, SourceProtocol, UsageError) as error:  # of this question alone
-            gaps.append(f"{measure} in use: its query was not answered: {error.message}")
+            gaps.append(f"the query in use for {measure} was not answered: {error.message}")
             continue
         marked.append(replace(decide_objective(week, settings), is_used=True))
     return marked, gaps

@@ -152,7 +152,7 @@ def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping
         if not name:
             raise UsageError("the objective has no indicator")
         if name not in indicators:
-            raise UsageError(f"the SLI {name} is not in the namespace, or may not be read")
+            raise UsageError(f"the SLI {name} is not in the namespace, or the right to read it is missing")
         indicator = _map(_map(indicators[name]).get("spec"))
     ratio = _map(indicator.get("ratioMetric"))
     if not ratio:
@@ -162,7 +162,7 @@ def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping
         raw = _over_window(_source_query(ratio, "raw", sources), is_counter=False)
         kind = _text(ratio.get("rawType")).lower()
         if kind not in ("success", "failure"):
-            raise UsageError("the object does not say whether its ratio counts successes or failures (rawType)")
+            raise UsageError("the object's field rawType does not say whether its ratio counts successes or failures")
         return _Ratio(raw if kind == "failure" else f"1 - ({raw})")
     is_counter = ratio.get("counter") is True
     total = _source_query(ratio, "total", sources)
@@ -190,7 +190,7 @@ def _source_query(ratio: Json, key: str, sources: Mapping[str, Any]) -> str:
 def _with_ratio(objective: SloObject, ratio: Callable[[], _Ratio], promised: float | None) -> SloObject:
     """Return the objective with its ratio, or with the reason why it has none."""
     if promised is None or not 0 < promised <= 1:
-        return replace(objective, reason="the promised share is not a number above 0 and up to 1, or 100 %")
+        return replace(objective, reason="the promised share must be above 0 and at most 1 (100 %)")
     try:
         ratio_query = ratio()
         for text in filter(None, (ratio_query.query, ratio_query.exists)):

@@ -59,7 +59,7 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
             fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before step 1.",
         )
     if status.state is LadderState.UNDER_WAY:
-        sentence = f"{actions.person.name} rolled back to step {place}"
+        sentence = f"{actions.person.name} rolled the ladder back to step {place}"
         actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, sentence)
     done: list[ChangeStatus] = []
     for step in [step for batch in taken[place:][::-1] for step in batch[::-1]]:

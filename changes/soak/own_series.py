@@ -89,9 +89,9 @@ def _of_subquery(node: Any) -> list[tuple[str, str]]:
 def _too_far(node: Any) -> list[tuple[str, str]]:
     """Return the problems with `offset` and `@` of a selector or a subquery."""
     if str(node.at or "").strip().removeprefix("@").strip() not in ("", "start()", "end()"):
-        return [("reads samples of a fixed time (@)", "Leave @ out: the query is run before and after the change.")]
+        return [("reads samples of a fixed time by @", "Leave @ out: the query is run before and after the change.")]
     if node.offset is not None and abs(node.offset) > FARTHEST:
-        return [(f"is shifted by {abs(node.offset).total_seconds() / 86_400:.3g} days (offset)", "Use a week at most.")]
+        return [(f"has an offset of {abs(node.offset).total_seconds() / 86_400:.3g} days", "Use a week at most.")]
     return []
 
 

@@ -51,7 +51,7 @@ def pod_results(
         resizes = [_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused)]
     if not carrying and not (rollout and (rollout.behind or rollout.unread)):
         if rollout is None:
-            why_none = ": its next run gets the new values"
+            why_none = ": the workload's next run gets the new values"
         elif not rollout.desired:
             why_none = ": the workload has no replicas"
         else:
@@ -73,7 +73,7 @@ def pod_results(
 
 def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: float, now_seconds: float) -> RuleResult:
     if rollout is None:
-        sentence = agree(carrying, "of its pods has the new values", "of its pods have the new values")
+        sentence = agree(carrying, "pod of the workload has the new values", "pods of the workload have the new values")
         return RuleResult(MISSING, RuleVerdict.KEPT, words=sentence)
     if rollout.unread:
         return _no_data(rollout.unread)
@@ -84,7 +84,7 @@ def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: floa
         bad = f"{sentence}, and the rollout does not progress: {rollout.stuck or 'no pod was created lately'}"
         missing = max(1, rollout.behind, rollout.unready)
         return RuleResult(MISSING, RuleVerdict.WORSE, after=missing, most=0, words=bad)
-    some = f", {carrying} of its pods with the new values: {rollout.still}" if rollout.still else ""
+    some = f", {carrying} with the new values: {rollout.still}" if rollout.still else ""
     good = f"{rollout.ready} of {rollout.desired} replicas ready{some}"
     return _count_rule_result(MISSING, rollout.unready, 0, good, rollout.readiness)
 

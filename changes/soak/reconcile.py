@@ -64,7 +64,7 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
         remaining = duration(math.ceil(remaining_seconds))
-        raise NoData(f"the soak time of change {status.change.id} ends in {remaining}", fix="Come back then.")
+        raise NoData(f"the soak time of change {status.change.id} ends in {remaining}", fix="Verify the change then.")
     happened, message, verdict = compute_change_verdict(actions, status)
     if happened is ChangeEvent.UNJUDGED and status.words == message:
         return status

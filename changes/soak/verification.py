@@ -104,7 +104,7 @@ def why_not_send(actions: Actions, status: ChangeStatus) -> str:
     except ClusterForbidden:
         return ""
     since = agree(killed, "container that gets less was OOM-killed", "containers that get less were OOM-killed")
-    return f"the change lowers memory, and {since} since it was accepted" if killed else ""
+    return f"the change lowers memory, and {since} since the change was accepted" if killed else ""
 
 
 def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[dict[Measure, str], list[Compared]]:

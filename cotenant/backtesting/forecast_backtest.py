@@ -69,12 +69,12 @@ ALL: Final = "all"
 SHOWN_LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.98)
 
 _NUMBERS: Final = (
-    ("rel_wql", "relWQL", "Loss divided by the loss of B1: the day before, with empirical residual quantiles.", 0),
+    ("rel_wql", "relWQL", "Loss / loss of B1, which repeats the day before with empirical residual quantiles.", 0),
     ("rel_wql_low", "low", "Lower end of the 95 % interval of relWQL.", 0),
     ("rel_wql_high", "high", "Upper end of the 95 % interval of relWQL.", 0),
     ("vs_b14", "vs B14", "Loss divided by the loss of B14, the strongest cheap baseline, on the same data.", 0),
     ("vs_b14_low", "low ", "Lower end of the 95 % interval of the loss relative to B14.", 0),
-    ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; if below 1, better.", 0),
+    ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; below 1: better.", 0),
     ("pooled_wql", "Pooled WQL", "2 x sum of the pinball losses / sum of the usage.", 1),
     ("mase", "MASE", "Error of the forecast median / error of a naive forecast on the history.", 1),
     ("winkler", "Winkler", "Winkler score of the 80 % interval / mean usage.", 1),
@@ -85,9 +85,9 @@ _RATIOS: Final = (
         for q in SHOWN_LEVELS
     ),
     ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series with the lowest coverage.", False),
-    ("capture", "Capture", "Mean usage in the forecast / in the actual 2-h peak window, on peak days.", False),
+    ("capture", "Capture", "Mean usage in the forecast / in the actual 2-h peak window, on days with a peak.", False),
     ("hit", "Hit +-1 h", "Share of forecast peak windows that start within an hour of the actual window.", False),
-    ("equal_peaks", "Equal peaks", "Days with several peaks of equal height, where the hit rate means little.", True),
+    ("equal_peaks", "Equal peaks", "Share of days with several equal peaks, on which the hit rate means little.", True),
     ("iou", "IoU", "Overlap of the forecast and the actual peak window / their union.", True),
     ("height_50", "Height p50", "Median of (forecast - actual) / actual 24-h peak.", True),
     ("height_90", "Height p90", "90 % quantile of (forecast - actual) / actual 24-h peak.", True),
@@ -99,7 +99,12 @@ _RATIOS: Final = (
         "Share of forecast peak windows above half the peak's height that match an actual window.",
         True,
     ),
-    ("window_recall", "Windows found", "Share of actual peak windows above half height that were forecast.", True),
+    (
+        "window_recall",
+        "Windows found",
+        "Share of actual windows above half the peak's height that were forecast.",
+        True,
+    ),
     ("peak_held_95", "Peak p95 held", "Share of actual 24-h peaks at or below the forecast p95 of the peak.", True),
 )
 
@@ -110,7 +115,7 @@ SCHEMA: Final = Schema(
         Column("contender", "Contender", Kind.TEXT, "The scored forecaster: cotenant or a baseline."),
         Column("series", "Series", Kind.INTEGER, "Series that were scored."),
         Column("trials", "Trials", Kind.INTEGER, "Scored forecasts: series x forecast times."),
-        Column("dropped", "Dropped", Kind.INTEGER, "Series not scored: scale or baseline loss is 0.", wide=True),
+        Column("dropped", "Dropped", Kind.INTEGER, "Series not scored: usage or the baseline's loss is 0.", wide=True),
         *(Column(name, title, Kind.NUMBER, doc, wide=bool(wide)) for name, title, doc, wide in _NUMBERS),
         *(
             Column(n, title, Kind.RATIO, doc, wide, sign=Sign.EITHER if "height" in n else Sign.NEVER_NEGATIVE)

@@ -98,7 +98,7 @@ class StoredSeries:
     @property
     def title(self) -> str:
         """Description of the series: the resource and the cluster."""
-        return f"{self.resource.value} of the workloads of cluster {self.store.cluster}"
+        return f"{self.resource.value} usage of the workloads of cluster {self.store.cluster}"
 
     @property
     def shard_count(self) -> int:

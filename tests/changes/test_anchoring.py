@@ -102,7 +102,7 @@ def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
     new = grown(tmp_path / "other.db", 1)
     heads = read_anchored_heads(client, new, namespace)
     assert heads.head is None and new.id != old.id
-    assert unkept(new, heads) == f"The cluster stores no head of this ledger ({new.id}), but others: {old.id}."
+    assert unkept(new, heads) == f"The cluster stores no head of this ledger ({new.id}), but heads of others: {old.id}."
 
 
 def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
@@ -112,7 +112,7 @@ def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
     anchor(client, ledger, namespace)
     assert f"3 rows of ledger {ledger.id} are unchanged, and row 3" in verify(person, namespace, ledger.path).output
     result = verify(person, namespace, two.path)
-    assert result.exit_code == 0 and f"({two.id}), but others: {ledger.id}" in " ".join(result.output.split())
+    assert result.exit_code == 0 and f"({two.id}), but heads of others: {ledger.id}" in " ".join(result.output.split())
     shutil.copy(tmp_path / "one.key", tmp_path / "copy.key")
     wrong = verify(person, namespace, grown(tmp_path / "copy.db", 1).path)
     assert (wrong.exit_code, f"WRONG at row 2 of ledger {ledger.id}" in wrong.output) == (3, True)

@@ -108,7 +108,10 @@ def test_a_workload_that_alone_moves_too_much_is_refused_in_the_review_already(c
     enough = ClusterChangeService(replace(config, requested_millicores=lambda: 10 * moved))
     (refused,) = narrow.review(ADMIN, ChangeRequest((workload,)))
     (rule,) = refused.blocked(())
-    assert (rule.name, rule.why) == ("batch-share", "11 % of the cluster's CPU requests move; at most 10 % may")
+    assert (rule.name, rule.why) == (
+        "batch-share",
+        "11 % of the cluster's CPU requests change at once; at most 10 % may",
+    )
     assert refused.blocked(["batch-share"]) == ()
     assert enough.review(ADMIN, ChangeRequest((workload,)))[0].blocked(()) == ()
     with pytest.raises(UsageError, match="batch-share"):

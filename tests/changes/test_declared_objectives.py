@@ -277,7 +277,7 @@ def test_kinds_that_are_missing_and_rights_that_are_missing_are_notes(source: Cl
         guards = find_guards(client, source, {}, ref("jvm"), CHANGED, SETTINGS)
         client.close()
     assert {objective.source for objective in guards.found} == {"JVM (Micrometer)"}
-    assert "SLO objects of OpenSLO were not searched: they may not be listed" in guards.gaps
+    assert "SLO objects of OpenSLO were not searched: the right to list them is missing" in guards.gaps
 
 
 def test_a_crowd_of_objectives_is_not_queried_and_the_rest_is_told_in_one_line(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_commit_has_the_changed_value_alone_and_leaves_comments_order_and_quot
         "Jane", "<jane@example.org>", git(tmp_path, "rev-parse", "main").strip()
     ]  # fmt: skip
     message = git(tmp_path, "log", "-1", "--format=%B", "smaller")
-    assert message.startswith("Requests and limits of 1 workload, as used\n\n")
+    assert message.startswith("Set requests and limits of 1 workload by usage\n\n")
     assert "**pay/Deployment/checkout**" in message and "| 0.5 cores | 0.3 cores |" in message
     assert "Changed: `apps/checkout.yaml`." in message
     assert plan.diff.splitlines()[:2] == ["--- a/apps/checkout.yaml", "+++ b/apps/checkout.yaml"]

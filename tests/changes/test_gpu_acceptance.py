@@ -50,7 +50,7 @@ def test_a_share_is_dry_run_accepted_and_taken_back_as_other_changes_are(
         assert resources_of(dict(dry_object)) == after and resources_of(live(control_plane, workload)) == before
         (done,) = actions.accept([review], TERMS)
         assert (done.state, resources_of(live(control_plane, workload))) == (ChangeState.APPLIED, after)
-        assert done.change.guardrails["gpu-isolation"].startswith("warn: a share only reserves")
+        assert done.change.guardrails["gpu-isolation"].startswith("warn: a share is reserved, not enforced")
         # What was accepted is not asked for a second time: the template no longer has what the finding was about.
         assert "already has all proposed values" in actions.review([recommendation])[0].error
         assert actions.roll_back(done).state is ChangeState.ROLLED_BACK

@@ -117,7 +117,7 @@ def test_a_workload_that_was_changed_lately_says_by_whom_and_when() -> None:
     then = CALM.seconds - 2 * HOUR
     rule = judged(recommendation(), replace(CALM, changed_seconds=then, changed_by="administrator"))["cool-down"]
     assert rule.outcome is GuardrailOutcome.FAIL
-    assert rule.why.startswith(f"changed by administrator, {moment(then)}, 2.0 hours ago; ")
+    assert rule.why.startswith(f"the workload was changed by administrator, {moment(then)}, 2.0 hours ago; ")
 
 
 MANAGED: Any = {**LIVE, "metadata": {"generation": 3, "labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}}
@@ -174,7 +174,7 @@ def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
 def test_a_second_person_may_let_a_reserved_workload_change() -> None:
     guardrails = judged(recommendation(), replace(CALM, qos=QosClass.LSE, second_person="bea"))
     assert guardrails["second-person"].outcome is GuardrailOutcome.WARN
-    assert guardrails["second-person"].why == "approved by bea: the name was not verified"
+    assert guardrails["second-person"].why == "confirmed by bea: the name was not verified"
 
 
 @pytest.mark.parametrize(

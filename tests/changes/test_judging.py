@@ -158,7 +158,7 @@ def test_a_paused_workload_has_no_verdict_until_a_pod_has_the_values_and_no_quer
     api.patch(path, [{"op": "add", "path": "/spec/paused", "value": True}], kind="json")
     write_status(judged, replicas=replica_count, readyReplicas=replica_count)
     change_status = judged.verify()
-    sentence = "not verified: no pod has the new values yet: it is paused"
+    sentence = "not verified: no pod has the new values yet: the Deployment is paused"
     assert (change_status.state, change_status.words, judged.asked) == (ChangeState.APPLIED, sentence, [])
     api.patch(path, [{"op": "remove", "path": "/spec/paused"}], kind="json")
     write_status(judged, replicas=replica_count, readyReplicas=replica_count, updatedReplicas=replica_count)

@@ -59,8 +59,8 @@ def test_a_query_of_the_own_namespace_is_asked(query: str) -> None:
         (f"sum_over_time((1 + max_over_time(({OWN})[1h:]))[1h:])", "evaluates 3,600 times"),
         # A moment of the past is no latency of now.
         (f"({OWN}) + foo{{namespace='shop'}} @ 0", "reads samples of a fixed time"),
-        ('foo{namespace="shop"} offset 90d', "is shifted by 90 days"),
-        (f"sum_over_time(({OWN})[5m:1m] offset -30d)", "is shifted by 30 days"),
+        ('foo{namespace="shop"} offset 90d', "has an offset of 90 days"),
+        (f"sum_over_time(({OWN})[5m:1m] offset -30d)", "has an offset of 30 days"),
         # info() adds labels of target_info of whoever has the same instance and job.
         ('info(foo{namespace="shop"})', r"by info\(\)"),
         (f"({OWN}) or label_replace(audit, 'namespace', 'shop', '', '')", "reads more than namespace shop: audit"),

@@ -113,7 +113,7 @@ STARTED = [pod()]
             DEPLOYMENT,
             live({**THREE, "paused": True}, readyReplicas=3),
             NO_DATA,
-            "no pod has the new values yet: it is paused",
+            "no pod has the new values yet: the Deployment is paused",
         ),
         (DEPLOYMENT, live({"replicas": 0}), NO_DATA, "no pod has the new values yet: the workload has no replicas"),
         # Kubernetes' own default of replicas is one.
@@ -121,13 +121,13 @@ STARTED = [pod()]
         (SET, live(THREE, readyReplicas=3, updatedReplicas=3), KEPT, "3 of 3 replicas ready"),
         (SET, live(THREE, readyReplicas=3, updatedReplicas=1), WORSE, "1 of 3 replicas have the present template"),
         (SET, live({**THREE, **ON_DELETE}, readyReplicas=3), NO_DATA, "the workload's update strategy is OnDelete"),
-        (SET, live(partitioned(3), readyReplicas=3), NO_DATA, "the partition of its update strategy is 3"),
+        (SET, live(partitioned(3), readyReplicas=3), NO_DATA, "the partition of the workload's update strategy is 3"),
         (SET, live(partitioned(2), readyReplicas=3), WORSE, "0 of 1 replicas have the present template"),
         (
             SET,
             live(partitioned(2), readyReplicas=3, updatedReplicas=1),
             KEPT,
-            "3 of 3 replicas ready, 1 of its pods with the new values: the partition of its update strategy is 2",
+            "3 of 3 replicas ready, 1 with the new values: the partition of the workload's update strategy is 2",
         ),
         (DAEMONS, live({}, desiredNumberScheduled=10, updatedNumberScheduled=10, numberReady=10), KEPT, "10 of 10"),
         (
@@ -148,7 +148,7 @@ STARTED = [pod()]
             DAEMONS,
             live(ON_DELETE, desiredNumberScheduled=10, updatedNumberScheduled=2, numberReady=10),
             KEPT,
-            "10 of 10 replicas ready, 2 of its pods with the new values: the workload's update strategy is OnDelete",
+            "10 of 10 replicas ready, 2 with the new values: the workload's update strategy is OnDelete",
         ),
         (
             DAEMONS,

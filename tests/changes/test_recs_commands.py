@@ -145,7 +145,7 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(cluster: act
     arguments = (*filter_arguments, "--branch", "smaller/pay", "--repo", str(folder))
     tried = run(cluster, *arguments)
     assert tried.exit_code == 3, tried.output
-    assert tried.stdout.startswith("    Requests and limits of 1 workload, as used\n") and events(cluster) == []
+    assert tried.stdout.startswith("    Set requests and limits of 1 workload by usage\n") and events(cluster) == []
     assert f"\n--- a/{ref.name}.yaml\n+++ b/{ref.name}.yaml\n@@ " in tried.stdout
     patch = tmp_path / "shown.patch"
     patch.write_text(tried.stdout)

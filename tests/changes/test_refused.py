@@ -132,7 +132,7 @@ def test_two_workloads_share_what_a_quota_has_left(
     (rule,) = second.blocked(("cool-down",))
     assert (
         rule.rule == "quota"
-        and f"has 1400m left after 1600m for changes of {web}, but this change needs 1600m" in rule.why
+        and f"has 1400m left after the 1600m that changes of {web} need, but this change needs 1600m" in rule.why
     )
 
     # Who asks for the other one right after the first was accepted, while its pods are still the old ones, as well.

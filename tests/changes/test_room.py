@@ -156,7 +156,7 @@ def test_others_that_are_reviewed_before_take_of_an_elastic_quota_wherever_they_
     used = {"scheduling": "3500m"}
     beside = elastic(used, '["shop"]', claims=[other("other")])
     assert (
-        "has 1500m left after 1 for changes of bank/Deployment/api"
+        "has 1500m left after the 1 that changes of bank/Deployment/api need"
         in judged(recommendation(), beside)["elastic-quota"].why
     )
     assert failed(judged(recommendation(), elastic(used, '["shop"]', claims=[other("apart")]))) == []
@@ -253,8 +253,8 @@ def test_a_daemon_has_to_fit_on_each_node_that_it_runs_on() -> None:
     guardrails = judged(recommendation(), ClusterLimits(nodes=list(nodes.values()), daemon_nodes=nodes))
     assert failed(guardrails) == ["node-fit"]
     assert (
-        "2 of 3 nodes that the workload runs on are too small for a pod of 1500m of cpu and 1Gi of memory: small-a"
-        in (guardrails["node-fit"].why)
+        "2 of 3 nodes that the workload runs on are too small for a pod of 1500m of cpu and 1Gi of memory, "
+        "among them small-a" in (guardrails["node-fit"].why)
     )
     fits = judged(recommendation(), ClusterLimits(nodes=[], daemon_nodes={"large": nodes["large"]}))
     assert failed(fits) == [] and "all 1 nodes that the workload runs on" in fits["node-fit"].why
@@ -419,7 +419,7 @@ def _ranges(*items: dict[str, Any]) -> ClusterLimits:
         ({"type": "Pod", "max": {"memory": "1Gi"}}, "the pod has 2Gi of memory, and the maximum is 1Gi"),
         ({"type": "Pod", "maxLimitRequestRatio": {"memory": "1.5"}}, "limit of memory is 2 times its request"),
         # The container has no cpu limit: it gets one by default, below the 1500m that it would request.
-        ({"type": "Container", "default": {"cpu": "1200m"}}, "request 1500m of cpu, and its default limit is 1200m"),
+        ({"type": "Container", "default": {"cpu": "1200m"}}, "request 1500m of cpu, over its default limit of 1200m"),
     ],
 )  # fmt: skip
 def test_sums_of_pods_and_default_limits_stop_what_would_break_them(item: dict[str, Any], phrase: str) -> None:

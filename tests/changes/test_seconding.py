@@ -183,7 +183,7 @@ def test_memory_that_was_too_little_meanwhile_is_not_lowered_by_anybody(cluster:
     if not is_lowered:
         assert service_at(cluster, 1).confirm(BEA, waits.change.id)[0].state is APPLIED
         return
-    with pytest.raises(UsageError, match="1 container that gets less was OOM-killed since it was accepted"):
+    with pytest.raises(UsageError, match="1 container that gets less was OOM-killed since the change was accepted"):
         service_at(cluster, 1).confirm(BEA, waits.change.id)
     assert cluster.resources(ref) == before and service_at(cluster, 1).changes(ADA)[0].state is AWAITING
 
@@ -225,7 +225,7 @@ def test_without_a_login_a_typed_name_does_and_is_kept_as_one_that_nobody_checke
         service_at(cluster).accept(HERE, ChangeRequest((ref,)))
     (done,) = service_at(cluster).accept(HERE, ChangeRequest((ref,), second_person="bea"))
     assert done.state is APPLIED
-    assert done.change.guardrails["second-person"] == "warn: approved by bea: the name was not verified"
+    assert done.change.guardrails["second-person"] == "warn: confirmed by bea: the name was not verified"
 
 
 def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what_can_be_settled(cluster: Scene) -> None:

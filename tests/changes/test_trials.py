@@ -98,7 +98,7 @@ def test_a_cut_that_goes_as_far_as_one_that_did_harm_is_stopped_with_the_evidenc
     guardrail_outcome, why = rule_of(cut(1000, amount), [changed("c1", "800m", *ROLLED_BACK)])
     assert guardrail_outcome is outcome
     # 40 days after Thu 1 Jan 1970.
-    evidence = f"app cpu request 800m was tried by ana and did harm, Tue 10 Feb 00:00 UTC ({HARM}): change c1"
+    evidence = f"app cpu request 800m was tried by ana in change c1 and did harm, Tue 10 Feb 00:00 UTC ({HARM})"
     assert outcome is GuardrailOutcome.PASS or why == evidence
 
 

@@ -370,6 +370,6 @@ def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_low
         (news,) = watched.news
         assert (
             news.words
-            == "the change lowers memory, and 1 container that gets less was OOM-killed since it was accepted"
+            == "the change lowers memory, and 1 container that gets less was OOM-killed since the change was accepted"
         )
         assert template(control_plane, three[2])["requests"]["memory"] == "1Gi"

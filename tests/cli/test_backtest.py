@@ -63,7 +63,7 @@ def scores(trace: str) -> list[dict[str, Any]]:
     done = cotenant(trace, "--column", "cpu", "--limit-column", "limit", "--origins", "3", "-o", "json")
     assert done.returncode == 0, done.stderr
     assert "Back-test" in done.stderr
-    assert "x B14's, 95 % interval" in done.stderr
+    assert "x that of B14, 95 % interval" in done.stderr
     score_rows: list[dict[str, Any]] = json.loads(done.stdout)
     return score_rows
 

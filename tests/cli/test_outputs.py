@@ -179,7 +179,7 @@ def test_a_workload_gets_one_kubectl_line(url: str) -> None:
 def test_a_folder_goes_with_files_only_and_an_unwritable_one_is_told(url: str, tmp_path: Path) -> None:
     wrong = cotenant("scan", "--offline", "--store", url, "-o", "json", "--output-dir", str(tmp_path))
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "--output-dir needs a format of files, not -o json" in wrong.stderr
+    assert "--output-dir needs a file format, not -o json" in wrong.stderr
     (tmp_path / "file").write_text("")
     process = cotenant("scan", "--offline", "-q", "--store", url, "-o", "html", "--output-dir", str(tmp_path / "file"))
     assert process.returncode == 1

@@ -162,7 +162,7 @@ def test_a_manager_that_runs_on_outside_of_the_cluster_is_named_and_the_uninstal
     assert done.exit_code == EXIT_PARTIAL, done.output
     rows = [row for row in json.loads(done.stdout) if row["object"].startswith("leases/")]
     assert [row["state"] for row in rows] == ["delete", "refused"]
-    assert rows[1]["note"].startswith("held by laptop_1, which runs on") and "end it" in rows[1]["note"]
+    assert rows[1]["note"].startswith("held by laptop_1, which keeps running") and "end it" in rows[1]["note"]
 
 
 @pytest.mark.slow

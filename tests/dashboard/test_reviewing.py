@@ -187,7 +187,7 @@ def test_the_diff_names_object_and_place_and_keeps_what_stays() -> None:
 
 
 def test_a_refusal_that_names_a_guardrail_leads_to_its_switch() -> None:
-    refusal = "guardrail batch-share: 40 % of the cluster's CPU requests move; at most 10 % may"
+    refusal = "guardrail batch-share: 40 % of the cluster's CPU requests change at once; at most 10 % may"
     assert (reviewing.rule_of(refusal), reviewing.rule_of("no such thing")) == ("batch-share", "")
 
 

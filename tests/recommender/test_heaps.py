@@ -246,7 +246,7 @@ def test_a_replaced_command_line_has_the_size_and_keeps_every_other_word(argumen
 def test_what_sets_no_flag_in_the_template_is_refused_with_what_to_do() -> None:
     move = HeapProposal("jvm", 4 * GIB, GIB, 100 * MIB)
     container = {"name": "app", "env": [{"name": "JAVA_TOOL_OPTIONS", "valueFrom": {"configMapKeyRef": {"name": "c"}}}]}
-    with pytest.raises(UsageError, match="sets no maximum heap for its jvm") as refused:
+    with pytest.raises(UsageError, match="sets no maximum heap for the runtime jvm") as refused:
         flag_texts(container, move)
     assert "-Xmx" in refused.value.fix
     unknown = {"name": "app", "args": ["-Xmx4g"]}
@@ -263,7 +263,7 @@ def test_what_sets_no_flag_in_the_template_is_refused_with_what_to_do() -> None:
         ({"env": [{"name": "JAVA_OPTS", "value": "-Xmx8g"}], "args": ["-Xmx4g"]}, "sets 2 different sizes"),
         (
             {"env": [{"name": "_JAVA_OPTIONS", "valueFrom": {"secretKeyRef": {"name": "s"}}}], "args": ["-Xmx4g"]},
-            "takes _JAVA_OPTIONS from elsewhere",
+            "takes _JAVA_OPTIONS from a ConfigMap or Secret",
         ),
     ],
     ids=["an unclear flag beside a clear one", "two sizes", "options from a Secret"],

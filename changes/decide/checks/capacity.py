@@ -205,7 +205,7 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     why = f"the QoS class of the workload's pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
-    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why} (evicted earlier): set limits equal to requests")
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, which is evicted first: set limits equal to requests")
 
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -225,7 +225,7 @@ def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardr
             request, limit = requests.get(resource, 0), limits.get(resource)
             if resource not in container.limits and limit is not None and request > limit:
                 wants, most = format_amount(resource, request), format_amount(resource, limit)
-                broken.append(f"{container.name} would request {wants} of {resource}, and its default limit is {most}")
+                broken.append(f"{container.name} would request {wants} of {resource}, over its default limit of {most}")
     broken += [why for item in items for why in _breaks(item, admitted)]
     why = f"a LimitRange would refuse new pods: {broken[0]}; request less, or change the LimitRange" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange would refuse new pods")
@@ -332,7 +332,7 @@ def _elastic_quota(claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
 def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapping[WorkloadRef, int]) -> str:
     needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
     needed_first, workloads = format_amount(resource, sum(taken.values())), ", ".join(map(str, taken))
-    others = f" after {needed_first} for changes of {workloads}" if taken else ""
+    others = f" after the {needed_first} that changes of {workloads} need" if taken else ""
     shortage = f"{name} has {remaining_text} left{others}, but this change needs {needed_text}"
     return f"{shortage}: pods would be refused; have the quota raised"
 
@@ -352,7 +352,7 @@ def _node(now: Sequence[Container], new: Sequence[Container], context: Guardrail
         why = f"all {len(nodes)} nodes that the workload runs on are big enough for a pod of {size_text}"
         if small:
             why = f"{len(small)} of {len(nodes)} nodes that the workload runs on are too small for a pod of {size_text}"
-            why = f"{why}: {small[0]}; request less, or use one DaemonSet per node size"
+            why = f"{why}, among them {small[0]}: request less, or use one DaemonSet per node size"
         return made("node-fit", not small, why)
     fits = sum(_holds(node, pod_requests) for node in context.cluster_limits.nodes)
     why = f"{fits} of {len(context.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
@@ -375,7 +375,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: G
         metrics = msgspec.convert((scaler.get("spec") or {}).get("metrics") or [], list[MetricWire])
         solvable, unsolvable = utilization_targets(metrics)
         for resource in sorted(resources & {*solvable, *unsolvable}):
-            why = f"autoscaler {name} scales by {resource} in percent of the request, but its target stays"
+            why = f"autoscaler {name} scales by {resource} in percent of the request, but its target stays the same"
             if resource in unsolvable:
                 why = f"{why}: the target is not for whole pods; change requests and target by hand"
             elif (name, resource) not in led:

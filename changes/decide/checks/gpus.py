@@ -19,7 +19,7 @@ from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailO
 from cotenant.recommender.model.recommendation import Recommendation
 
 _NO_ISOLATION = (
-    "a share only reserves: a process may still use more of the device's time or memory, so share only among "
+    "a share is reserved, not enforced: a process can use more of the device's time or memory, so share only among "
     "workloads that trust each other"
 )
 
@@ -42,7 +42,7 @@ def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailConte
         if gpus:
             why = f"{gpus} GPUs are listed in Device objects; the extender shares them if extender.devices.on is set"
         elif context.cluster_limits.devices is None:
-            why = "Device objects may not be read, or the cluster has none"
+            why = "the right to list Device objects is missing, or the cluster has none"
         else:
             why = "no Device object lists a healthy GPU on a node whose devices the extender assigns"
         waits = "" if gpus else ": new pods would wait for a share (docs/devices.md)"

@@ -71,7 +71,7 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     if kind in ("ReplicaSet", "ReplicationController"):
         still = f"a {kind} does not replace its pods"
     elif kind == "Deployment":
-        still = "it is paused" if spec.get("paused") else ""
+        still = "the Deployment is paused" if spec.get("paused") else ""
     else:
         still = "the workload's update strategy is OnDelete" if strategy.get("type") == "OnDelete" else ""
     # How many of a StatefulSet's first pods keep the template that they have.
@@ -92,7 +92,7 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
         ready=ready or 0,
         updated=updated,
         awaited=0 if still else max(0, desired - partition),
-        still=still or (f"the partition of its update strategy is {partition}" if partition else ""),
+        still=still or (f"the partition of the workload's update strategy is {partition}" if partition else ""),
         stuck=stuck,
         unread=unread,
     )

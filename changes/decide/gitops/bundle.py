@@ -62,7 +62,7 @@ def pull_request_lines(reviews: Sequence[Review], form: BundleForm, written: str
     """Yield the Markdown lines of a pull request, the title first; `written` says which files it changes."""
     savings = savings_of(r for workload in reviews for r in workload.recommendations)
     count = sum(bool(workload.recommendations) for workload in reviews)
-    yield f"# Requests and limits of {counted(count, 'workload')}, as used"
+    yield f"# Set requests and limits of {counted(count, 'workload')} by usage"
     yield ""
     yield f"Over all pods: {balanced_text(savings, currency)}."
     yield "Money is saved once nodes are removed."

@@ -41,7 +41,7 @@ HELM_TARGETS: Final = {
     Resource.CPU: "targetCPUUtilizationPercentage",
     Resource.MEMORY: "targetMemoryUtilizationPercentage",
 }
-IN_PLACE: Final = "If the autoscaler's metrics have another order, the build fails and nothing changes."
+IN_PLACE: Final = "If the manifest has the autoscaler's metrics in another order, kustomize fails and changes nothing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
                     fix="Put {container} into recommender.patches.helm_path_of_several.",
                 )
             place[keys[-1]] = resources(recommendation)
-        options = "recommender.patches.helm_path, helm_path_of_several"
-        comments = [f"{ref}: check that its chart reads these keys ({options})."]
+        options = "recommender.patches.helm_path and helm_path_of_several"
+        comments = [f"{ref}: check that its chart reads these keys; the settings {options} name them."]
         for move in _moves(workload_recommendations):
             values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
-            comments.append(f"{move.sentence}: this is its key in charts made by `helm create`")
+            comments.append(f"{move.sentence}: charts made by `helm create` read the target below `autoscaling`")
         yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, tuple(comments))
 
 
@@ -134,7 +134,7 @@ def server_side_apply(
             for v in r.values
             if v.action is Action.UNSET and v.now is not None
         ]
-        owned = "Fields to remove; this works only if this field manager owns them, else use kubectl patch:"
+        owned = "kubectl removes these fields only if this field manager owns them, else use kubectl patch:"
         comments = (*((line, f"{owned} {', '.join(removed)}") if removed else (line,)), *sentences)
         yield File(_path(ref), {**head, **nest_mapping(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
         for move in moves:
@@ -202,7 +202,7 @@ def keys_of(pattern: str, container: ContainerRef) -> list[str]:
     if unknown or not all(keys):
         raise UsageError(
             f"{pattern!r} is not a path of Helm values",
-            fix=f"Separate the keys by single dots; names are {', '.join(f'{{{n}}}' for n in names)}.",
+            fix=f"Separate the keys by single dots; allowed names are {', '.join(f'{{{n}}}' for n in names)}.",
         )
     return [re.sub(r"\{([^{}]*)\}", lambda m: names[m[1]], key) for key in keys]
 

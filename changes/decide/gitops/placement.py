@@ -207,7 +207,7 @@ def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[t
         why = layer.obstacle or shared
     raise UsageError(
         f"{why}, so that a change would affect more than the workload",
-        fix=f"Give {posixpath.dirname(built.root) or 'it'} a strategic-merge patch that names the container.",
+        fix=f"Give {posixpath.dirname(built.root) or 'the top folder'} a strategic-merge patch with the container.",
     )
 
 

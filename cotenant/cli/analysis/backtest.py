@@ -67,7 +67,9 @@ OriginsOption = Annotated[
 ]
 KnownOption = Annotated[
     float,
-    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that must have data."),
+    typer.Option(
+        "--known-share", min=0.01, max=1, metavar="SHARE", help="Share of each forecast's history that must have data."
+    ),
 ]
 BaselinesOption = Annotated[
     str | None,
@@ -81,7 +83,7 @@ ReclaimOption = Annotated[
     bool,
     typer.Option(
         "--reclaim",
-        help="Compare reclaim policies on the stored history: what each lends, how often it lends too much.",
+        help="Compare reclaim policies on the stored history: what each lends, and how often too much.",
     ),
 ]
 OutputOption = Annotated[BacktestFormat, typer.Option("--output", "-o", help="Output format of the scores.")]
@@ -97,7 +99,7 @@ FileOption = Annotated[
         "cotenant backtest --all-clusters -o csv  # each cluster's stored history, with its name as a column",
         "cotenant backtest --metric memory  # the stored history, workload by workload",
         "cotenant backtest usage.parquet --baselines B1,B11,B14 -o html --output-file report.html",
-        "cotenant backtest --reclaim  # what each reclaim policy would have lent, how often too much",
+        "cotenant backtest --reclaim  # what each reclaim policy would have lent, and how often too much",
     )
 )
 def backtest(
@@ -278,7 +280,7 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
         if name is not None and name not in opened.columns:
             raise UsageError(f"{trace} has no numeric column {name!r}", fix=f"Name one of {', '.join(opened.columns)}.")
     if column is None and len(opened.columns) != 1:
-        fix = f"--column: {', '.join(opened.columns)}."
+        fix = f"Name one of them by --column: {', '.join(opened.columns)}."
         raise UsageError(f"{trace} has {len(opened.columns)} numeric columns", fix=fix)
     return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
 
@@ -311,8 +313,8 @@ def _print_outcome(contents: BacktestContents, *, saved: bool, head: str = "") -
     first = next(iter(contents.scores.rows()))
     if first["contender"] == contents.ours and first["vs_b14"] is not None:
         message(
-            f"{head}loss {first['rel_wql']:.3f} x B1's (seasonal naive day, empirical residuals); "
-            f"{first['vs_b14']:.3f} x B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
+            f"{head}the loss is {first['rel_wql']:.3f} x that of B1, which repeats the day before, and "
+            f"{first['vs_b14']:.3f} x that of B14, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
         )
     if saved:
         message(f"{head}the report is stored with the results: the dashboard's Forecast page links to it")

@@ -37,7 +37,7 @@ DECISIONS_PASSED: Final = (
 SCHEMA: Final = Schema(
     "policy_scores",
     (
-        Column("policy", "Policy", Kind.TEXT, "Reclaim policy; for policy forecast with its risk."),
+        Column("policy", "Policy", Kind.TEXT, "Reclaim policy, and the risk of the policy forecast."),
         Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "CPU lent by all nodes, mean over the decisions."),
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
@@ -128,5 +128,5 @@ def summary(tried: PolicyTrial) -> str:
     return (
         f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}; after "
         f"{percent(offer.violation, 1)} of its decisions in {offer.tested_days:.1f} tested days nodes needed more than "
-        "they had kept (docs/colocation.md: which policy)"
+        'they had kept (see "Which policy" in docs/colocation.md)'
     )

@@ -88,7 +88,7 @@ def check(output: ScanFormat, folder: Path | None) -> None:
     """Raise UsageError if a folder is given for a format that writes no files."""
     if folder is not None and not output.is_files:
         files = ", ".join(f for f in ScanFormat if f.is_files)
-        raise UsageError(f"--output-dir needs a format of files, not -o {output}", fix=f"Use -o {files}, or `> FILE`.")
+        raise UsageError(f"--output-dir needs a file format, not -o {output}", fix=f"Use -o {files}, or `> FILE`.")
 
 
 def write(results: Results, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:

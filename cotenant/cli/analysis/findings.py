@@ -98,7 +98,7 @@ def findings(
     ] = None,
     output: Annotated[
         FindingsFormat,
-        typer.Option("--output", "-o", help="Output format; patch and kustomize write the shares of GPUs."),
+        typer.Option("--output", "-o", help="Output format; patch and kustomize write the proposed GPU shares."),
     ] = FindingsFormat.TABLE,
     output_dir: Annotated[
         Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for the files of -o kustomize.")

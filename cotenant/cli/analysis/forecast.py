@@ -97,7 +97,7 @@ def forecast(
     stored = call.scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
-        fix = f"There was no usage of {resource} to forecast from."
+        fix = f"Scan again once {resource} usage was measured: cotenant scan."
         raise NoData(f"the last scan made no forecast of {resource}", fix=fix)
     if workload is None:
         of_scope = of_resource.take(of_resource.columns["scope"] == scope.value)

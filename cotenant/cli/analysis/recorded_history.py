@@ -60,7 +60,7 @@ def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster
     if status is None:
         return None
     if status.is_silent(now):
-        message(f"note: the recorder of cluster {name} is ignored: {status.sentence(now)}. --offline reads it.")
+        message(f"note: the recorder of cluster {name} is ignored: {status.sentence(now)}. --offline reads its usage.")
         return None
     return RecordedHistory(store, status, now)
 

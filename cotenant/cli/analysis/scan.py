@@ -255,8 +255,7 @@ def _analyse_and_publish(
         if stored is not None and stored.strategy != tried:
             message(
                 f"note: these results of strategy {tried} are not stored; the stored results remain those of "
-                f"{stored.strategy} "
-                "(setting recommender.strategy)"
+                f"{stored.strategy}; the setting recommender.strategy names the strategy to store"
             )
             place = Place(folder_url(trials), store.cluster)
             for record in store.read_quality():

@@ -54,7 +54,7 @@ _HOLDINGS: Final = ("configmaps", "secrets", "pods", "services", "persistentvolu
 _TRIES: Final = 3
 """Of a patch whose object somebody else changes at the same time."""
 _HOLDER_NOTE: Final = "held by "
-_RUNS_ON: Final = "which runs on and writes again what is removed: end it, then run cotenant uninstall again"
+_RUNS_ON: Final = "which keeps running and writes removed objects again: end it, then run cotenant uninstall again"
 _RULES_END_SECONDS: Final = 10
 """An API server applies an admission rule for some moments after the rule is removed."""
 

@@ -212,9 +212,9 @@ def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     if not blind:
         return ProbeOutcome(ProbeState.OK, "annotations, classes, LimitRanges and autoscalers are reported")
     fix = (
-        "Let scans read the Kubernetes API (deploy/rbac/reader.yaml); or let kube-state-metrics export them "
-        "(--metric-annotations-allowlist, --metric-labels-allowlist, --resources with limitranges and "
-        "horizontalpodautoscalers), and let Prometheus scrape the API server, which counts them."
+        "Let scans read the Kubernetes API (deploy/rbac/reader.yaml); or let kube-state-metrics export annotations, "
+        "classes, LimitRanges and autoscalers (--metric-annotations-allowlist, --metric-labels-allowlist, --resources "
+        "with limitranges and horizontalpodautoscalers), and let Prometheus scrape the API server, which counts these."
     )
     return ProbeOutcome(ProbeState.WARNING, "; ".join(blind), fix)
 
@@ -308,11 +308,11 @@ def _compare(
     comparison = compare_sources(pairs, recorded)
     if not comparison.rows:
         fix = "Wait until recorder and Prometheus have 15 minutes of data, or name the Prometheus of this cluster."
-        return ProbeOutcome(ProbeState.WARNING, f"{name}: at no time has a container values of both sources", fix)
+        return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both sources at one time", fix)
     sentence = f"{name}: {comparison.sentence(SHOWN)}"
     if not comparison.differing:
         return ProbeOutcome(ProbeState.OK, sentence)
-    fix = "Relabelling that drops or doubles series, or containers that share a name, change Prometheus' values."
+    fix = "Look for relabelling that drops or doubles series, and for containers that share a name."
     return ProbeOutcome(ProbeState.WARNING, sentence, fix)
 
 
