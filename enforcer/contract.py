@@ -163,14 +163,6 @@ class MemoryUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Pressure:
-    """Pressure stall information: percent of the last 10 s in which some, or all, tasks waited for the resource."""
-
-    some_avg10: float = 0.0
-    full_avg10: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class GroupReading:
     """The reading of one cgroup in one tick; `knobs` maps the cgroup's settings to the values that could be read."""
 
@@ -178,9 +170,10 @@ class GroupReading:
     level: Level
     cpu: CpuUse = CpuUse()
     memory: MemoryUse | None = None
-    cpu_pressure: Pressure | None = None
-    memory_pressure: Pressure | None = None
-    io_pressure: Pressure | None = None
+    cpu_pressure_percent: float | None = None
+    memory_pressure_percent: float | None = None
+    io_pressure_percent: float | None = None
+    """Pressure stall information: percent of the last 10 s in which some of the cgroup's tasks waited."""
     run_delay_seconds: float | None = None
     """Seconds in this tick in which the cgroup's tasks were runnable and did not run; None = not measured."""
     cycles_per_instruction: float | None = None
@@ -249,9 +242,6 @@ class NodeReading:
     """The kernel's MemAvailable."""
     cpu: CpuUse = CpuUse()
     """CPU usage of everything on the machine."""
-    cpu_pressure: Pressure | None = None
-    memory_pressure: Pressure | None = None
-    io_pressure: Pressure | None = None
     allocatable: Mapping[str, int] = field(default_factory=dict)
     capacity: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)

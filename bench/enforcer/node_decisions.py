@@ -37,7 +37,6 @@ from cotenant.enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
-    Pressure,
 )
 from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
@@ -131,10 +130,14 @@ class Machine:
 
     def _reading(self, spec: PodSpec, use: float) -> PodReading:
         path = f"{TIERS[spec.kube_qos]}/pod{spec.uid}"
-        pressure = Pressure(float(use % 7))
+        wait = float(use % 7)
         pod = self._group(path, Level.POD, use)
         pod = replace(
-            pod, cpu_pressure=pressure, memory_pressure=pressure, io_pressure=pressure, run_delay_seconds=0.01
+            pod,
+            cpu_pressure_percent=wait,
+            memory_pressure_percent=wait,
+            io_pressure_percent=wait,
+            run_delay_seconds=0.01,
         )
         containers = tuple(
             ContainerReading(c, self._group(f"{path}/{c.id}", Level.CONTAINER, use / CONTAINERS_PER_POD))

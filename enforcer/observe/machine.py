@@ -1,4 +1,4 @@
-"""EDGE: reads the machine from proc and sys: its CPUs and their topology, memory, pressure, block devices.
+"""EDGE: reads the machine from proc and sys: its CPUs and their topology, memory, block devices.
 
 `observe.observe` reads it each tick; topology and devices are read again when the CPUs change or a minute has passed.
 """
@@ -15,7 +15,7 @@ from typing import Final
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.errors import NodeUnreadable
 from cotenant.enforcer.contract import NodeReading
-from cotenant.enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
+from cotenant.enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes
 from cotenant.enforcer.observe.sysfs import read_processors, text_of
 
 SLOW_SECONDS: Final = 60.0
@@ -43,7 +43,7 @@ class MachineReader:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
-        """Return the node with CPU use, memory, pressures and online or given `cpus`; raise NodeUnreadable."""
+        """Return the node with CPU use, memory and online or given `cpus`; raise NodeUnreadable."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")
@@ -56,16 +56,12 @@ class MachineReader:
         if at >= self._slow.until or cpus != self._slow.cpus:
             processors = read_processors(self._sys, cpus)
             self._slow = _Slow(at + SLOW_SECONDS, cpus, processors, block_devices(self._proc, self._sys))
-        cpu, memory_wait, io = (pressure(_bytes(self._proc / "pressure" / name)) for name in ("cpu", "memory", "io"))
         return replace(
             node,
             processors=self._slow.processors,
             memory_total_bytes=total,
             memory_available_bytes=available,
             cpu=use,
-            cpu_pressure=cpu,
-            memory_pressure=memory_wait,
-            io_pressure=io,
             block_devices=self._slow.devices,
         )
 

@@ -36,7 +36,6 @@ from cotenant.enforcer.contract import (
     Observation,
     PodReading,
     PodSpec,
-    Pressure,
     Value,
 )
 from cotenant.enforcer.decide.changes import Place
@@ -54,7 +53,7 @@ from cotenant.enforcer.observe.rates import (
     cpu_counters_v2,
     cpu_use,
     memory_use,
-    pressure,
+    pressure_percent,
     value_of,
     waiting_rate,
 )
@@ -91,7 +90,7 @@ class _GroupHistory:
     """Texts from which `use` was read, and the kills then: mostly those of the tick before."""
     use: MemoryUse | None = None
     knobs: dict[Knob, Value] = field(default_factory=dict)
-    pressures: tuple[Pressure | None, Pressure | None, Pressure | None] = _NO_PRESSURE
+    pressures: tuple[float | None, float | None, float | None] = _NO_PRESSURE
     oom_kills: int = 0
     processes: int | None = None
     waits: Waits = field(default_factory=dict)
@@ -282,9 +281,9 @@ class _TickReader:
             level=level,
             cpu=use,
             memory=self._memory_of(path, memory),
-            cpu_pressure=cpu,
-            memory_pressure=of_memory,
-            io_pressure=io,
+            cpu_pressure_percent=cpu,
+            memory_pressure_percent=of_memory,
+            io_pressure_percent=io,
             run_delay_seconds=None if memory.waiting is None else memory.waiting * self._elapsed,
             cycles_per_instruction=memory.cycles,
             processes=memory.processes,
@@ -334,12 +333,12 @@ class _TickReader:
         contents = self._files.read(path, "cpu", "cgroup.procs")
         return None if isinstance(contents, Unavailable) else [int(word) for word in contents.split() if word.isdigit()]
 
-    def _pressures(self, path: CgroupPath) -> tuple[Pressure | None, Pressure | None, Pressure | None]:
+    def _pressures(self, path: CgroupPath) -> tuple[float | None, float | None, float | None]:
         if not self._of._pressed:
             return _NO_PRESSURE
         first = self._files.read(path, PRESSURE, "cpu.pressure")
         if isinstance(first, Unavailable):
             return _NO_PRESSURE
         texts = (self._files.read(path, PRESSURE, f"{name}.pressure") for name in ("memory", "io"))
-        memory, io = (None if isinstance(text, Unavailable) else pressure(text) for text in texts)
-        return pressure(first), memory, io
+        memory, io = (None if isinstance(text, Unavailable) else pressure_percent(text) for text in texts)
+        return pressure_percent(first), memory, io

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.enforcer.contract import CpuUse, MemoryUse, Pressure
+from cotenant.enforcer.contract import CpuUse, MemoryUse
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -98,16 +98,14 @@ def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_eve
     return MemoryUse(used, max(used - inactive, 0), anon, oom_kills, high_events)
 
 
-def pressure(text: bytes) -> Pressure | None:
-    """Parse a PSI file; a missing `full` line (of CPU before Linux 5.13) counts as 0."""
-    avg10_by_kind = {}
-    for kind, *pairs in (line.split() for line in text.splitlines() if line.strip()):
-        averages = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
-        try:
-            avg10_by_kind[kind] = float(averages.get(b"avg10", b""))
-        except ValueError:
-            return None
-    return Pressure(avg10_by_kind[b"some"], avg10_by_kind.get(b"full", 0.0)) if b"some" in avg10_by_kind else None
+def pressure_percent(text: bytes) -> float | None:
+    """Return from a PSI file in how many percent of the last 10 s some tasks waited; None if it cannot be parsed."""
+    some = next((line.split() for line in text.splitlines() if line.startswith(b"some ")), [])
+    averages = dict(pair.split(b"=", 1) for pair in some[1:] if b"=" in pair)
+    try:
+        return float(averages.get(b"avg10", b""))
+    except ValueError:
+        return None
 
 
 def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:

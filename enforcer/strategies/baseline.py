@@ -125,11 +125,11 @@ def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[Interfe
     mean_cycles = sum(ratios) / len(ratios) if ratios else None
     values: dict[InterferenceSignal, float | None] = {
         InterferenceSignal.CYCLES: group.cycles_per_instruction or mean_cycles,
-        InterferenceSignal.MEMORY_WAIT: group.memory_pressure.some_avg10 if group.memory_pressure else None,
-        InterferenceSignal.IO_WAIT: group.io_pressure.some_avg10 if group.io_pressure else None,
+        InterferenceSignal.MEMORY_WAIT: group.memory_pressure_percent,
+        InterferenceSignal.IO_WAIT: group.io_pressure_percent,
     }
     if not throttles_itself(pod):
-        values[InterferenceSignal.CPU_WAIT] = group.cpu_pressure.some_avg10 if group.cpu_pressure else None
+        values[InterferenceSignal.CPU_WAIT] = group.cpu_pressure_percent
         delays = [g.run_delay_seconds for g in (inside if group.run_delay_seconds is None else (group,))]
         measured = [delay for delay in delays if delay is not None]
         if measured and elapsed_seconds > 0:

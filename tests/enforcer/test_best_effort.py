@@ -19,7 +19,6 @@ from cotenant.enforcer.contract import (
     MemoryUse,
     Observation,
     PodReading,
-    Pressure,
     StrategyPlan,
 )
 from cotenant.enforcer.decide.container_resources import BATCH_CPU
@@ -46,7 +45,7 @@ def slo(**thresholds: Any) -> NodePolicy:
 def web(cpu: float, wait: float = 0.0) -> PodReading:
     reading = pod("web", qos=QosClass.LS, cpu=CpuUse(cpu), memory=MemoryUse(GIB, GIB))
     assert reading.group is not None
-    return replace(reading, group=replace(reading.group, cpu_pressure=Pressure(wait)))
+    return replace(reading, group=replace(reading.group, cpu_pressure_percent=wait))
 
 
 def job(name: str, cpu: float, request: int = 1000, memory: int = GIB, **others: Any) -> PodReading:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.enforcer.contract import CpuUse, KubeQos, Observation, PodReading, Pressure
+from cotenant.enforcer.contract import CpuUse, KubeQos, Observation, PodReading
 from cotenant.enforcer.settings import BestEffortSettings
 from cotenant.enforcer.strategies.baseline import (
     BASELINE_ANNOTATION,
@@ -36,8 +36,7 @@ def web(wait: float | None = 1.0, name: str = "web", **others: Any) -> PodReadin
     """A latency-sensitive pod whose tasks wait this percent of the time."""
     reading = pod(name, container(), qos=QosClass.LS, cpu=CpuUse(1000.0), owner=("ReplicaSet", name), **others)
     assert reading.group is not None
-    pressure = None if wait is None else Pressure(some_avg10=wait)
-    return replace(reading, group=replace(reading.group, cpu_pressure=pressure))
+    return replace(reading, group=replace(reading.group, cpu_pressure_percent=wait))
 
 
 def job(name: str, cpu: float, **others: Any) -> PodReading:
@@ -228,8 +227,8 @@ def test_every_signal_that_the_machine_has_is_read() -> None:
         reading.group,
         run_delay_seconds=0.5,
         cycles_per_instruction=1.5,
-        io_pressure=Pressure(7.0),
-        memory_pressure=Pressure(2.0),
+        io_pressure_percent=7.0,
+        memory_pressure_percent=2.0,
     )
     measured = measured_signals(replace(reading, group=group), 2.0)
     # 0.5 s of 2 s in the run queue

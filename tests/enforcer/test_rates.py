@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.enforcer.contract import CpuUse, MemoryUse, Pressure
+from cotenant.enforcer.contract import CpuUse, MemoryUse
 from cotenant.enforcer.observe.rates import (
     CpuCounters,
     cpu_counters_v1,
@@ -16,7 +16,7 @@ from cotenant.enforcer.observe.rates import (
     meminfo_bytes,
     memory_use,
     number,
-    pressure,
+    pressure_percent,
     value_of,
     waiting_rate,
 )
@@ -74,10 +74,10 @@ def test_memory_is_without_the_cache_that_nobody_used_lately() -> None:
 
 def test_pressure_is_read_and_its_absence_told() -> None:
     some = b"some avg10=1.50 avg60=1.00 avg300=0.50 total=9\n"
-    assert pressure(some + b"full avg10=0.25 avg60=0.00 avg300=0.00 total=1\n") == Pressure(1.5, 0.25)
-    assert pressure(some) == Pressure(1.5, 0.0)
-    assert pressure(b"") is None
-    assert pressure(b"some avg10=x") is None
+    assert pressure_percent(some + b"full avg10=0.25 avg60=0.00 avg300=0.00 total=1\n") == 1.5
+    assert pressure_percent(some) == 1.5
+    assert pressure_percent(b"") is None
+    assert pressure_percent(b"some avg10=x") is None
 
 
 def test_the_machine_counts_work_and_not_waiting() -> None:
@@ -107,11 +107,11 @@ def test_waiting_counts_only_threads_seen_both_times() -> None:
 def test_no_text_breaks_the_readers(text: bytes) -> None:
     for parsed in (
         number(text),
-        pressure(text),
+        pressure_percent(text),
         value_of(text, b"a"),
         cpu_counters_v2(0.0, text),
         meminfo_bytes(text, b"M"),
     ):
-        assert parsed is None or isinstance(parsed, int | Pressure | CpuCounters)
+        assert parsed is None or isinstance(parsed, int | float | CpuCounters)
     machine = machine_counters(0.0, b"cpu " + text, 100)
     assert machine is None or machine.used_nanoseconds >= 0

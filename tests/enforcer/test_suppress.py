@@ -21,7 +21,6 @@ from cotenant.enforcer.contract import (
     Level,
     NodeForecast,
     Observation,
-    Pressure,
     StrategyPlan,
     Value,
 )
@@ -349,7 +348,7 @@ def test_best_effort_that_wants_nothing_does_not_starve() -> None:
 
 def test_waiting_tasks_show_that_it_wants_more() -> None:
     observation = starving(busy=False)
-    tier = replace(observation.tiers[KubeQos.BEST_EFFORT], cpu_pressure=Pressure(some_avg10=80.0))
+    tier = replace(observation.tiers[KubeQos.BEST_EFFORT], cpu_pressure_percent=80.0)
     pressed = replace(observation, tiers={**observation.tiers, KubeQos.BEST_EFFORT: tier})
     assert shares(*[pressed] * 3, cpuSuppressMinPercent=10)[-1] == 1024
 

@@ -226,8 +226,8 @@ class Suppress:
         has_work = any(p.spec.phase == "Running" for p in inside)
         short = use.best_effort * 100 < use.capacity * percent
         groups = [p.group for p in inside]
-        pressures = (g.cpu_pressure for g in (observation.best_effort_root, *groups) if g)
-        pressed = any(p and p.some_avg10 >= WANTING_PERCENT for p in pressures)
+        pressures = (g.cpu_pressure_percent for g in (observation.best_effort_root, *groups) if g)
+        pressed = any(p is not None and p >= WANTING_PERCENT for p in pressures)
         delay = sum(g.run_delay_seconds or 0.0 for g in groups if g)
         waits = pressed or delay * 100 >= observation.elapsed_seconds * WANTING_PERCENT
         starved = short and (busy or waits) and has_work

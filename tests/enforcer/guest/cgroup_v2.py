@@ -214,7 +214,7 @@ def test_a_burning_process_is_seen_suppressed_and_throttled(node: Node) -> None:
     assert 0 < used.millicores < 300
     assert used.throttled_periods > 0
     assert container_of(observation).processes == 1
-    assert container_of(observation).cpu_pressure is None  # this kernel has no PSI
+    assert container_of(observation).cpu_pressure_percent is None  # this kernel has no PSI
 
 
 def test_a_wall_clock_that_jumps_changes_no_rate(node: Node) -> None:
