@@ -18,6 +18,7 @@ from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.room import DAY_AXIS
 from cotenant.scheduler_ext.queues.model.queue_service import QuotaHistory
 from cotenant.scheduler_ext.queues.model.report import QuotaRow
+from cotenant.scheduler_ext.queues.model.tables import waiting_pods_count
 
 MOST_BARS: Final = 40
 BAR_HEIGHT: Final = 26
@@ -166,12 +167,6 @@ def starved_hours(past: QuotaHistory) -> float:
     """Return the hours of the last day in which a quota's pods requested more than its runtime, which it may use."""
     request, runtime = _floats(past, "request"), _floats(past, "runtime")
     return measures.matching_count(request > runtime) * past.step_seconds / HOUR_SECONDS
-
-
-def waiting_pods_count(rows: Sequence[QuotaRow]) -> int:
-    """Return the number of waiting pods in quotas without children, because only those hold pods."""
-    parents = {row.parent for row in rows}
-    return sum(row.waiting_pods for row in rows if row.quota not in parents)
 
 
 def _history_words(past: QuotaHistory) -> str:

@@ -115,7 +115,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
             *("" if moment is None else panels.moment(moment) for moment in since),
             visible(row.problem),
         ])  # fmt: skip
-    total = quota_totals(tables.quota_table(report.quotas))
+    total = quota_totals(report.quotas)
     table = panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE, total)
     return panels.panel(TREE, ways, drawn, table, note=note)
 

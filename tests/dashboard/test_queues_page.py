@@ -71,7 +71,7 @@ def test_bars_show_limit_runtime_use_and_guarantee_of_each_quota() -> None:
     assert figure.layout.yaxis.ticktext[1] == "\u00a0" * 4 + "research"
     assert chart.summary == (
         "cpu: 3 quotas use 46 cores of the 60 cores they may use now; 1 borrows: research 16 cores; "
-        "1 lends: shop 30 cores; 1 uses more than allowed: research; 3 pods wait."
+        "1 lends: shop 30 cores; 1 uses more than allowed: research; 4 pods wait."
     )
 
 

@@ -25,11 +25,11 @@ def quota(name: str, resource: str = "cpu", scale: int = 1000, **changed: Any) -
 
 QUOTAS: Final = (
     quota("company", parent="koordinator-root-quota", depth=0, minimum=60_000, maximum=None, runtime=60_000,
-          used=46_000, request=58_000, borrowed=0, lent=14_000, waiting_pods=3),
+          used=46_000, request=58_000, borrowed=0, lent=14_000, waiting_pods=1),
     quota("research", minimum=20_000, maximum=50_000, runtime=34_000, used=36_000, request=48_000, borrowed=16_000,
           waiting_pods=3, over_since_seconds=NOW - 60),
     quota("shop", minimum=40_000, runtime=26_000, used=10_000, request=10_000, borrowed=0, lent=30_000),
-    quota("research", "memory", GIB, used=8 * GIB, borrowed=0, lent=2 * GIB),
+    quota("research", "memory", GIB, used=8 * GIB, borrowed=0, lent=2 * GIB, waiting_pods=3),
     quota("lab", "nvidia.com/gpu", 1, tree="gpu", parent="koordinator-root-quota", depth=0, maximum=8, runtime=8,
           used=8, problem="max 8 is below min 10"),
 )  # fmt: skip

@@ -83,7 +83,7 @@ def tree(
         shown = Table.from_rows(table.schema, indented)
     print_table(shown, output, headers=not no_headers)
     if rows:
-        print_totals(quota_totals(table), output)
+        print_totals(quota_totals(rows), output)
     if not queues.view.quotas:
         message(NO_QUOTAS)
     elif not rows:

@@ -115,29 +115,28 @@ def tables_of(report: QueueReport) -> dict[str, Table]:
     return {table.schema.name: table for table in tables}
 
 
-def quota_totals(table: Table) -> str:
+def quota_totals(rows: Collection[QuotaRow]) -> str:
     """Return as text the number of quotas, the use of each resource out of its runtime, and the number of waiting pods.
 
-    Resources are summed over the topmost quotas, which include those below them; waiting pods over the lowest quotas.
+    Resources are summed over the topmost quotas, which include those below them.
     """
-    rows = list(table.rows())
-    listed = {(row["tree"], row["quota"], row["resource"]) for row in rows}
-    highest = [row for row in rows if (row["tree"], row["parent"], row["resource"]) not in listed]
+    listed = {(row.tree, row.quota, row.resource) for row in rows}
+    highest = [row for row in rows if (row.tree, row.parent, row.resource) not in listed]
     uses = []
-    for resource in dict.fromkeys(row["resource"] for row in highest):
-        sums = (sum(row[name] for row in highest if row["resource"] == resource) for name in ("used", "runtime"))
+    for resource in dict.fromkeys(row.resource for row in highest):
+        sums = (sum(getattr(row, name) for row in highest if row.resource == resource) for name in ("used", "runtime"))
         own = resource in set(Resource)
         used, runtime = (
             amount_text.amount(value, Resource(resource)) if own else human_amount(resource, value) for value in sums
         )
         uses.append(f"{visible(resource)} {used} used of {runtime}")
-    parents = {(row["tree"], row["parent"]) for row in rows}
-    waiting: dict[tuple[str, str], int] = {}
-    for row in rows:
-        quota = row["tree"], row["quota"]
-        waiting[quota] = max(waiting.get(quota, 0), row["waiting"])
-    lowest = sum(pods for quota, pods in waiting.items() if quota not in parents)
-    return "; ".join([counted(len(waiting), "quota"), *uses, _wait(lowest)])
+    quotas = {(row.tree, row.quota) for row in rows}
+    return "; ".join([counted(len(quotas), "quota"), *uses, _wait(waiting_pods_count(rows))])
+
+
+def waiting_pods_count(rows: Collection[QuotaRow]) -> int:
+    """Return the number of pods that wait for these quotas; those of a parent do not include its children's."""
+    return sum({(row.tree, row.quota): row.waiting_pods for row in rows}.values())
 
 
 def waiting_totals(table: Table) -> str:
