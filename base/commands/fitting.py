@@ -149,16 +149,17 @@ def wrap_text(text: str, size: int) -> list[str]:
     """Split a text into pieces of at most `size` terminal cells.
 
     A piece ends after the last blank, "-", "/" or other separator in its second half, else where it is full. Blanks at
-    both sides of a cut are removed.
+    both sides of a cut and at the end are removed, and so is a piece of blanks alone.
     """
     pieces = []
+    text = text.rstrip()
     while cell_len(text) > size:
         fits = max(next(end for end in range(len(text)) if cell_len(text[: end + 1]) > size), 1)
         after = max((text.rfind(mark, 0, fits) + 1 for mark in _SEPARATORS), default=0)
         end = after if 2 * after >= fits else fits
         pieces.append(text[:end].rstrip())
         text = text[end:].lstrip()
-    return [*pieces, text]
+    return [piece for piece in (*pieces, text) if piece] or [""]
 
 
 def _stack(cells: Sequence[Sequence[str]], *, bottom: bool = False) -> list[list[str]]:

@@ -83,13 +83,17 @@ def test_a_name_goes_on_after_a_separator_where_there_is_one() -> None:
     assert wrap_text("collector-gateway-ap", 18) == ["collector-gateway-", "ap"]
     assert wrap_text("collector-gateway-ap", 8) == ["collecto", "r-gatewa", "y-ap"]
     assert wrap_text("app: CPU request 1 → 2", 14) == ["app: CPU", "request 1 → 2"]
+    # an indented name keeps its blanks where they leave room for a part of it
+    assert wrap_text("  collector-gateway ", 12) == ["  collector-", "gateway"]
+    assert wrap_text("      gateway  ", 6) == ["gatewa", "y"]
 
 
 @given(st.text(max_size=40), st.integers(2, 20))
-def test_a_wrapped_text_loses_only_blanks_and_is_nowhere_wider(text: str, size: int) -> None:
+def test_a_wrapped_text_loses_only_blanks_is_nowhere_wider_and_no_line_ends_in_them(text: str, size: int) -> None:
     pieces = wrap_text(text, size)
     assert "".join("".join(pieces).split()) == "".join(text.split())
-    assert all(cell_len(piece) <= size for piece in pieces)
+    assert all(cell_len(piece) <= size and piece == piece.rstrip() for piece in pieces)
+    assert all(pieces) or pieces == [""]
 
 
 @pytest.mark.parametrize("width", WIDTHS)
