@@ -73,9 +73,9 @@ def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = 
     if name in declared:
         return str(name)
     names = ", ".join(declared)
-    if name is not None:
+    if name is not None or not declared:
         raise UsageError(
-            f"the settings declare no cluster {name!r}",
+            "the settings declare no cluster" + (f" {name!r}" if name is not None else ""),
             fix=f"Name one of {names}, or declare {name} below `clusters:`."
             if names
             else "Declare the cluster below `clusters:`.",

@@ -100,13 +100,16 @@ def test_a_cluster_without_anything_of_its_own_is_declared_too() -> None:
 NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), min_size=1, max_size=5, unique=True)
 
 
-def test_a_name_where_the_settings_declare_none_is_refused_with_the_place_to_declare_it() -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("prod", "the settings declare no cluster 'prod'"), (None, "the settings declare no cluster")],
+)
+def test_settings_that_declare_no_cluster_are_refused_with_the_place_to_declare_one(
+    name: str | None, message: str
+) -> None:
     with pytest.raises(UsageError) as error:
-        select_cluster("prod", [])
-    assert (error.value.message, error.value.fix) == (
-        "the settings declare no cluster 'prod'",
-        "Declare the cluster below `clusters:`.",
-    )
+        select_cluster(name, [])
+    assert (error.value.message, error.value.fix) == (message, "Declare the cluster below `clusters:`.")
 
 
 @given(NAMES, st.none() | st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True))
