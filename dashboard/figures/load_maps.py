@@ -1,6 +1,7 @@
 """Two heat maps of nodes before and after proposed moves: usage now, and in the highest half hour ahead. Pure.
 
-One column per node. Nodes with moves or above their threshold are chosen first; columns are sorted by usage.
+One column per node. The highest, those with moves and those above their threshold are chosen first; columns are sorted
+by usage.
 """
 
 from __future__ import annotations
@@ -44,15 +45,18 @@ def at_peak(rows: Sequence[Row], resource: str) -> Chart:
 def drawn_nodes(rows: Sequence[Row], resource: str) -> list[Row]:
     """Return at most MOST_NODES nodes to draw, sorted by usage of the resource, the highest first.
 
-    Nodes with moves are chosen first, then nodes whose `load` is high or high soon, then those with the highest usage,
-    now or in the highest half hour of the forecast. Missing usage counts as 0.
+    The highest node of each row of cells is chosen first, because the summary names its value; then nodes with moves,
+    then nodes whose `load` is high or high soon, then those with the highest usage, now or in the highest half hour of
+    the forecast. Missing usage counts as 0.
     """
 
     def importance(row: Row) -> tuple[bool, bool, float, str]:
         usage = max(row[f"{resource}_now"] or 0.0, row[f"{resource}_peak"] or 0.0)
         return not row["moves"], not str(row["load"]).startswith("high"), -usage, str(row["node"])
 
-    chosen = sorted(rows, key=importance)[:MOST_NODES]
+    ranked = sorted(rows, key=importance)
+    names = {max(ranked, key=lambda row: row[f"{resource}_{name}"] or 0.0)["node"] for name, _ in NOW + PEAK if ranked}
+    chosen = sorted(ranked, key=lambda row: row["node"] not in names)[:MOST_NODES]
     return sorted(chosen, key=lambda row: (-(row[f"{resource}_now"] or 0.0), row["node"]))
 
 

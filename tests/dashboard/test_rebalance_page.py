@@ -101,6 +101,20 @@ def test_of_many_nodes_those_with_moves_are_drawn_and_the_rest_is_counted() -> N
     assert load_maps.at_peak([], "memory").summary.endswith("not known for any node.")
 
 
+@pytest.mark.parametrize("column", ["cpu_now", "cpu_after", "cpu_peak", "cpu_peak_after"])
+def test_the_node_whose_value_the_summary_names_is_drawn_however_many_others_have_moves(column: str) -> None:
+    row = next(iter(small_report().nodes.rows()))
+    low = {"cpu_now": 0.5, "cpu_after": 0.4, "cpu_peak": 0.5, "cpu_peak_after": 0.4}
+    many = [{**row, **low, "node": f"n-{k}", "moves": 1, "load": "high"} for k in range(100)]
+    highest = {**row, **low, "node": "top", "moves": 0, "load": "", column: 0.97}
+    draw = load_maps.at_peak if "peak" in column else load_maps.now_and_after
+    chart = draw([*many, highest], "cpu")
+    (trace,) = chart.figure["data"]
+    assert "highest 97 %" in chart.summary
+    assert max(value for cells in trace["z"] for value in cells) == pytest.approx(97)
+    assert len(trace["x"]) == load_maps.MOST_NODES
+
+
 def asks(act: str, of: str, name: str) -> str:
     """What a button of the page asks for, as it stands in the page's text."""
     return json.dumps(panels.asks(approval.ASKED, act=act, of=of, name=name)["data-asked"])
