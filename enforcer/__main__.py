@@ -93,7 +93,7 @@ def run(settings: SettingSections) -> int:
                 assembly.agent.run(agent_stop.wait, lambda: agent_stop.hands_over, lambda: agent_stop.to_stranger)
             finally:
                 if assembly.reporter:
-                    assembly.reporter.stop()
+                    assembly.reporter.stop(None if agent_stop.hands_over else assembly.agent.note_withdrawal())
     return 0
 
 

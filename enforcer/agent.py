@@ -43,7 +43,7 @@ from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.enforcer.report.acts import sample_of
 from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.report.status import FILE, NodeStatus, status
-from cotenant.enforcer.report.suppressed import SuppressionHistory, note
+from cotenant.enforcer.report.suppressed import SuppressionHistory, note, withdrawal
 from cotenant.enforcer.report.topology_writer import MachineCpus, node_cpus
 from cotenant.enforcer.report.usage import UsageHistory, node_metric
 from cotenant.enforcer.settings import EnforcerSettings
@@ -327,6 +327,11 @@ class Agent:
         """Return the patch of the Node's suppression annotation; None if up to date or not known yet. Thread-safe."""
         last, history = self._last, self._held_back
         return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
+
+    def note_withdrawal(self) -> Apply | None:
+        """Return the patch that takes the suppression annotation from the Node; None if it has none. Thread-safe."""
+        last = self._last
+        return withdrawal(last.inputs.node.name, last.inputs.node.annotations) if last else None
 
     def cpus(self, machine: MachineCpus) -> NodeCpus | None:
         """Return the owner of each of the machine's CPUs; None before the first successful tick. Thread-safe."""

@@ -71,11 +71,19 @@ class Reporter:
         """Start the thread; it sends the first report after one interval, if there is something to report."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Stop reporting. The last report stays, and its timestamp shows its age."""
+    def stop(self, note_withdrawal: Apply | None = None) -> None:
+        """Stop reporting. The last report stays, and its timestamp shows its age.
+
+        The Node's annotation has no timestamp: an agent that no other follows passes the write that takes it away.
+        """
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
+        if note_withdrawal is not None and not self._thread.is_alive():  # else the connection is in use
+            try:
+                self._writer.send(note_withdrawal, full_response=False)
+            except CotenantError as error:
+                self._log.warning("annotation of the node not removed", error=error.message)
         self._client.close()
 
     def report(self) -> bool:

@@ -74,3 +74,11 @@ def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str])
     address = Address("v1", "nodes", node)
     body = address.manifest("Node", {"annotations": {SUPPRESSED_FRACTION_ANNOTATION: f"{fraction:.2f}"}})
     return Apply(address, body, why="share of the last hour in which best effort was suppressed")
+
+
+def withdrawal(node: str, annotations: Mapping[str, str]) -> Apply | None:
+    """Return the patch that takes the annotation from the Node; None if `annotations` does not have it."""
+    if SUPPRESSED_FRACTION_ANNOTATION not in annotations:
+        return None
+    address = Address("v1", "nodes", node)
+    return Apply(address, address.manifest("Node"), why="the agent ends, and its last share would soon be untrue")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from cotenant.enforcer.apply.eviction_worker import EvictionAnswer, Evictor
 from cotenant.enforcer.contract import CpuUse, Evict, MemoryUse
 from cotenant.enforcer.decide.evictions import request_of
 from cotenant.enforcer.report.node_metric_writer import NOTE_SECONDS, PATH, Reporter, Whose
-from cotenant.enforcer.report.suppressed import SuppressionHistory, note
+from cotenant.enforcer.report.suppressed import SuppressionHistory, note, withdrawal
 from cotenant.enforcer.report.usage import UsageHistory, node_metric, own_object
 from cotenant.enforcer.sources.documents import inventory_of, policy_of
 from cotenant.enforcer.sources.sources import ApiSources
@@ -142,6 +143,11 @@ def test_an_agent_says_on_its_node_how_much_best_effort_was_held_back_and_nothin
     assert after["metadata"].get("labels") == before["metadata"].get("labels")
     assert note("a-0", suppression, after["metadata"]["annotations"]) is None
     assert SUPPRESSED_FRACTION_ANNOTATION not in node_of_name(plane, "b-0")["metadata"].get("annotations", {})
+    # ends, and no other agent takes over: a schedulers' reader would take a former share for the present one
+    reporter.stop(withdrawal("a-0", after["metadata"]["annotations"]))
+    ended = node_of_name(plane, "a-0")
+    assert math.isnan(node_of(msgspec.convert(ended, SchedulableNode)).suppressed)
+    assert ended["metadata"].get("annotations") == before["metadata"].get("annotations")
 
 
 @pytest.mark.parametrize(

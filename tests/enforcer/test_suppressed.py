@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
 from cotenant.enforcer.contract import CpuUse, GroupReading, Level
 from cotenant.enforcer.model.enforcement import LaneSample
-from cotenant.enforcer.report.suppressed import LEAST_SECONDS, MINUTES, SuppressionHistory, note, share
+from cotenant.enforcer.report.suppressed import LEAST_SECONDS, MINUTES, SuppressionHistory, note, share, withdrawal
 
 NOW = 1_790_000_040.0
 """Unix time, at the beginning of a minute."""
@@ -111,3 +111,10 @@ def test_the_node_is_written_only_when_it_says_something_else(
 def test_without_a_node_or_a_history_nothing_is_written() -> None:
     assert note("", after(600, 5), {}) is None
     assert note("n1", SuppressionHistory(), {}) is None
+
+
+def test_an_agent_that_ends_takes_its_own_annotation_alone_from_the_node() -> None:
+    write = withdrawal("n1", {SUPPRESSED_FRACTION_ANNOTATION: "0.50", "other": "1"})
+    # a server-side apply without the annotation gives up what the agent owns, and touches nothing else
+    assert write is not None and write.body == {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+    assert withdrawal("n1", {"other": "1"}) is None
