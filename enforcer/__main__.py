@@ -28,6 +28,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import structlog
+
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.settings.base import SettingSections
@@ -35,7 +37,7 @@ from cotenant.base.settings.load import Loaded, load
 from cotenant.base.settings.sections import TelemetrySettings
 from cotenant.enforcer.apply.handover import AgentStop, node_lock
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
-from cotenant.enforcer.assembly import assemble_agent
+from cotenant.enforcer.assembly import assemble_agent, repeat_in_background
 from cotenant.enforcer.optional_parts import device_driver, run_nri_plugin
 from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.settings import Settings
@@ -99,7 +101,10 @@ def run(settings: SettingSections) -> int:
 
 @contextlib.contextmanager
 def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterator[None]:
-    """Run the watchdog process inside the context if enabled, in a session of its own: it must outlive the agent."""
+    """Run the watchdog process inside the context if enabled, in a session of its own: it must outlive the agent.
+
+    A watchdog that ends before the agent is started again, at most once in the time that it lets the agent be silent.
+    """
     if settings.dry_run or not settings.watchdog_seconds:
         yield
         return
@@ -113,9 +118,22 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
     arguments = [word for pair in options.items() for word in pair]
     command = [sys.executable, "-m", "cotenant.enforcer.apply.watchdog", *arguments]
     env = {**os.environ, LOG_FORMAT: telemetry.log_format}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env)  # noqa: S603 - our own
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env)  # noqa: S603 - our own
+
+    process = start()
+
+    def replace_ended() -> None:
+        nonlocal process
+        if (code := process.poll()) is not None:
+            structlog.get_logger(__name__).error("watchdog ended and is started again", exit_code=code)
+            with contextlib.suppress(OSError):  # no memory or no process id is free: told above, and tried again
+                process = start()
+
     try:
-        yield
+        with repeat_in_background("watchdog", settings.watchdog_seconds, replace_ended):
+            yield
     finally:
         process.terminate()
         process.wait(10)

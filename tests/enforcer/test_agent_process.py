@@ -262,6 +262,19 @@ def test_its_watchdog_ends_with_it(node: Kubepods, batch: Pod, tmp_path: Path) -
         assert watchdogs(agent.folder) == []
 
 
+def test_its_watchdog_is_started_again_when_it_dies(node: Kubepods, batch: Pod, tmp_path: Path) -> None:
+    before = node.values(KNOBS)
+    with Running(node, tmp_path / "a", settings={"enforcer.watchdog_seconds": 2}) as agent:
+        wait_for("the batch pod's weight", lambda: shares(node, batch) == "1024")
+        (first,) = watchdogs(agent.folder)
+        os.kill(first, signal.SIGKILL)
+        wait_for("another watchdog", lambda: watchdogs(agent.folder) not in ([], [first]))
+        assert "watchdog ended and is started again" in agent.log() and "exit_code=-9" in agent.log()
+        agent.end(signal.SIGKILL)
+        wait_for("the kernel's own values", lambda: node.values(KNOBS) == before)
+        wait_for("the watchdog's end", lambda: not watchdogs(agent.folder))
+
+
 def watchdogs(folder: Path) -> list[int]:
     """Processes that watch an agent of this folder."""
     process_ids = []
