@@ -332,6 +332,8 @@ class Node:
     """Present amounts of the extended resources in the Node's status.capacity, by resource name."""
     extended_allocatable: Mapping[str, int] = field(default_factory=dict)
     """Present amounts of the extended resources in the Node's status.allocatable, by resource name."""
+    gpus: float = 0.0
+    """Number of allocatable GPUs."""
 
 
 @dataclass(frozen=True, slots=True)

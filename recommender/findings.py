@@ -187,6 +187,7 @@ def idle_nodes(
                 "cpu_max_millicores": round(float(highest[row])),
                 "cpu_allocatable_millicores": allocatable,
                 "memory_allocatable_bytes": node.allocatable.get(MEMORY, 0),
+                **({"gpus_allocatable": node.gpus} if node.gpus else {}),
                 "daemon_pods": sum(p.running for p in pods[node.name]),
                 "share_of_time_with_other_pods": round(share, 3),
                 "days": round(float(seen_days[row]), 1),

@@ -64,22 +64,31 @@ def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) ->
     return {resource: freed[resource] / unit * rate * HOURS_PER_MONTH for resource, (unit, rate) in rates.items()}
 
 
+def monthly_price(amounts: Mapping[Resource, int], gpus: float, price: Price) -> float:
+    """Return the price per month of amounts in millicores and bytes, and of a number of GPUs."""
+    cores, gib = amounts.get(Resource.CPU, 0) / MILLICORES_PER_CORE, amounts.get(Resource.MEMORY, 0) / GIB
+    return (cores * price.core + gib * price.gib + gpus * price.gpu) * HOURS_PER_MONTH
+
+
 def price_findings(
     findings: Sequence[ClusterFinding], inventory: Inventory, own: PriceSettings
 ) -> list[ClusterFinding]:
-    """Return the same findings in their order, with the monthly price of what idle workloads and nodes would free."""
-    freeing = {number: finding for number, finding in enumerate(findings) if finding.freed}
-    subjects = {finding.subject for finding in freeing.values()}
+    """Return the same findings in their order, with the monthly price of what idle workloads and nodes would free.
+
+    A node is priced with its GPUs; the GPUs of an idle workload have findings of their own.
+    """
+    subjects = {finding.subject for finding in findings if finding.freed}
     workloads = [workload for workload in inventory.workloads if workload.ref in subjects]
-    hourly: dict[ContainerRef | WorkloadRef | NodeRef, Price] = {
-        workload.ref: price for workload, price in zip(workloads, prices(workloads, inventory, own), strict=True)
+    paid: dict[ContainerRef | WorkloadRef | NodeRef, tuple[float, Price]] = {
+        workload.ref: (0.0, price) for workload, price in zip(workloads, prices(workloads, inventory, own), strict=True)
     }
-    hourly |= {NodeRef(node.name): node_price(node, own) for node in inventory.nodes}
-    freed = {r: np.array([finding.freed[r] for finding in freeing.values()], dtype=np.float64) for r in Resource}
-    savings = monthly_savings(freed, [hourly[finding.subject] for finding in freeing.values()])
-    money = sum(savings.values(), np.zeros(len(freeing)))
-    worth = {number: float(sum_) for number, sum_ in zip(freeing, money, strict=True)}
-    return [replace(finding, monthly_saving=worth.get(n, finding.monthly_saving)) for n, finding in enumerate(findings)]
+    paid |= {NodeRef(node.name): (node.gpus, node_price(node, own)) for node in inventory.nodes}
+    return [
+        replace(finding, monthly_saving=monthly_price(finding.freed, *paid[finding.subject]))
+        if finding.freed
+        else finding
+        for finding in findings
+    ]
 
 
 def _price_by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:

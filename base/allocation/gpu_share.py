@@ -6,6 +6,7 @@ A proposal is stored as its text: `GpuShareProposal.parse` reads what `str` wrot
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -16,9 +17,16 @@ from cotenant.base.text import format_value
 
 GPU_RESOURCES: Final = (NVIDIA_GPU, GPU, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
 """Every resource by which a container requests GPUs."""
+_OF_A_DEVICE: Final = {NVIDIA_GPU: 1, GPU: WHOLE, GPU_CORE: WHOLE}
+"""Amount of each resource that is one whole device."""
 _INSTEAD: Final = " instead of "
 _DEVICES: Final = re.compile(rf"{re.escape(NVIDIA_GPU)}: (\d{{1,6}})")
 _PERCENTS: Final = re.compile(rf"{re.escape(GPU_CORE)}: (\d{{1,8}}), {re.escape(GPU_MEMORY_RATIO)}: (\d{{1,8}})")
+
+
+def gpus_of(amounts: Mapping[str, float]) -> float:
+    """Return the number of GPUs in a node's amounts; several programs may publish the same devices by other names."""
+    return max(amounts.get(name, 0) / device for name, device in _OF_A_DEVICE.items())
 
 
 @dataclass(frozen=True, slots=True)

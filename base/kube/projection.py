@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from cotenant.base.allocation.gpu_share import gpus_of
 from cotenant.base.cluster import (
     CHECKPOINT_VERSION,
     QUOTA_KEYS,
@@ -42,6 +43,7 @@ from cotenant.base.kubernetes.models.autoscalers import (
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
+from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.pod_resources import PresentAmounts, present_amounts
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
@@ -74,6 +76,7 @@ def node_of(node: NodeWire) -> Node:
         annotations={k: v for k, v in (node.metadata.annotations or {}).items() if k.startswith(NODE_PREFIX)},
         extended_capacity=_reclaimed_amounts(node.status.capacity, what),
         extended_allocatable=_reclaimed_amounts(node.status.allocatable, what),
+        gpus=gpus_of(parse_readable_quantities(node.status.allocatable or {})),
     )
 
 

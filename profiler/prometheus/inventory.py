@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from cotenant.base.allocation.devices import WHOLE
 from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, PodPhase, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.pod_templates import ROLE_LABELS, role_of, template
@@ -21,10 +22,19 @@ from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, Qo
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.text import counted
+from cotenant.base.usage.usage import Signal
 from cotenant.profiler.prometheus.clusters import address
 from cotenant.profiler.prometheus.kube_state import autoscalers, declared, gaps, phases, stored
 from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
-from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS, TERMINATED
+from cotenant.profiler.prometheus.parts import (
+    GPU_RESOURCES,
+    INIT_LIMITS,
+    INIT_REQUESTS,
+    LIMITS,
+    REQUESTS,
+    RESTARTS,
+    TERMINATED,
+)
 from cotenant.profiler.prometheus.promql import Matcher, metric_name_matcher, selector, union
 
 OWNERS: Final = (POD_OWNER, *(metric for metric, _ in LINKS.values()), "kube_pod_info")
@@ -383,5 +393,9 @@ def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[
             resource = next((r for r in Resource if r == x.get("resource")), None)
             if resource:
                 sides.setdefault(x.get("node", ""), ({}, {}))[side][resource] = declared.amount(resource, value)
+    gpus: dict[str, float] = {}
+    for x, value in state["kube_node_status_allocatable"]:
+        percent = GPU_RESOURCES.get(x.get("resource", ""), {}).get(Signal.GPU_CORE_REQUEST, 0.0)
+        gpus[x.get("node", "")] = max(gpus.get(x.get("node", ""), 0.0), value * percent / WHOLE)
     labels = {x.get("node", ""): declared.node_labels(x) for x, _ in state[gaps.NODE_LABELS]}
-    return (Node(name, *sides[name], labels.get(name, {})) for name in sorted(sides))
+    return (Node(name, *sides[name], labels.get(name, {}), gpus=gpus.get(name, 0.0)) for name in sorted(sides))

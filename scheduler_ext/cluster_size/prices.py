@@ -17,10 +17,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cotenant.base.allocation.gpu_share import gpus_of
 from cotenant.base.cluster import Node
 from cotenant.base.errors import NoData, UsageError
-from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.recommender.money import HOURS_PER_MONTH, node_price
+from cotenant.base.resource import Resource
+from cotenant.recommender.money import HOURS_PER_MONTH, monthly_price, node_price
 from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
 
@@ -140,15 +141,14 @@ def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
 def node_prices(
     nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | ExportedPrices | None
 ) -> NodePrices:
-    """Return the nodes' monthly prices by `listed` if given, else by the sheet's prices of allocatable CPU and GiB."""
+    """Return the nodes' monthly prices by `listed`, else by the sheet's prices of allocatable CPU, GiB and GPUs."""
     if listed is not None:
         return listed.node_prices(nodes)
     monthly = {}
     for node in nodes:
         amounts = {resource: node.allocatable.get(resource.value, 0) for resource in Resource}
         price = node_price(Node(node.name, amounts, amounts, node.facts.labels), sheet)
-        hourly = amounts[Resource.CPU] / MILLICORES_PER_CORE * price.core + amounts[Resource.MEMORY] / GIB * price.gib
-        monthly[node.name] = hourly * HOURS_PER_MONTH
+        monthly[node.name] = monthly_price(amounts, gpus_of(node.allocatable), price)
     return NodePrices(sheet.currency, monthly)
 
 

@@ -21,7 +21,7 @@ def test_a_node_keeps_its_published_amounts_and_only_the_protocols_annotations()
         "metadata": {"name": "n", "annotations": {NODE_RESERVATION_ANNOTATION: "{}", "other.io/note": "x" * 1000}},
         "status": {
             "capacity": {"cpu": "4", "memory": "1Gi", "kubernetes.io/batch-cpu": "3k", "nvidia.com/gpu": "1"},
-            "allocatable": {"cpu": "3500m", "memory": "1Gi", "kubernetes.io/mid-memory": "1Ki"},
+            "allocatable": {"cpu": "3500m", "memory": "1Gi", "kubernetes.io/mid-memory": "1Ki", "nvidia.com/gpu": "1"},
         },
     }
     node = node_of(msgspec.convert(body, NodeWire))
@@ -30,7 +30,7 @@ def test_a_node_keeps_its_published_amounts_and_only_the_protocols_annotations()
         {"kubernetes.io/batch-cpu": 3000},
         {"kubernetes.io/mid-memory": 1024},
     )
-    assert node.allocatable[Resource.CPU] == 3500
+    assert (node.allocatable[Resource.CPU], node.gpus) == (3500, 1)
 
 
 @pytest.mark.parametrize(

@@ -204,3 +204,18 @@ def test_the_snapshot_stays_one_question() -> None:
     # All of it fits in one selector; a server refuses expressions far longer than this.
     assert len("|".join(STATE)) < 2000
     assert len(set(STATE)) == len(STATE)
+
+
+def test_a_nodes_gpus_are_counted_once_under_the_names_that_kube_state_metrics_gives_them() -> None:
+    amounts = {
+        "a": {"cpu": 8, "nvidia_com_gpu": 2, "koordinator_sh_gpu_core": 200, "koordinator_sh_gpu_memory_ratio": 200},
+        "b": {"cpu": 8, "koordinator_sh_gpu": 150},
+        "c": {"cpu": 8},
+    }
+    series = [
+        ({"__name__": "kube_node_status_allocatable", "node": node, "resource": resource}, float(amount))
+        for node, published in amounts.items()
+        for resource, amount in published.items()
+    ]
+    nodes = build("c", 1000, Rows.of((), series), None).inventory.nodes
+    assert {node.name: node.gpus for node in nodes} == {"a": 2.0, "b": 1.5, "c": 0.0}

@@ -141,6 +141,9 @@ def test_a_node_with_nothing_but_daemons_is_idle() -> None:
     assert finding.evidence["cpu_p95_millicores"] == 100
     assert finding.evidence["daemon_pods"] == 2
     assert finding.evidence["days"] == 7
+    assert "gpus_allocatable" not in finding.evidence
+    (finding,) = idle([replace(node(), gpus=4.0)], [pod("agent", "DaemonSet")])
+    assert finding.evidence["gpus_allocatable"] == 4
 
 
 def mirror_pod() -> Pod:

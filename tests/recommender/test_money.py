@@ -80,3 +80,12 @@ def test_what_is_idle_is_worth_what_would_be_free_without_it_at_the_price_of_its
     # (2 cores x 0.01 + 4 GiB x 0.001) x 730 h = 17.52 on the cheap node; (2 x 0.04 + 4 x 0.005) x 730 = 73 elsewhere.
     assert money == [3.0, pytest.approx(17.52), pytest.approx(73.0), pytest.approx(17.52), None]
     assert price_findings([], inventory, SPOT) == []
+
+
+def test_an_idle_node_is_worth_its_gpus_too() -> None:
+    inventory = Inventory("c", 10, (Node("gpus", {}, {}, {"pool": "spot"}, gpus=2.0),), (), ())
+    freed = {CPU: 2000, MEMORY: 4 * GIB}
+    finding = ClusterFinding(FindingKind.IDLE_NODE, NodeRef("gpus"), Severity.WARNING, freed=freed)
+    (priced,) = price_findings([finding], inventory, SPOT)
+    # (2 cores x 0.01 + 4 GiB x 0.001 + 2 GPUs x 0.5) x 730 h
+    assert priced.monthly_saving == pytest.approx(747.52)

@@ -12,7 +12,7 @@ from cotenant.base.errors import UsageError
 from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
 from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, exported_prices, node_prices, parse_price_list
-from tests.scheduler_ext.cluster_size.two_nodes import node
+from tests.scheduler_ext.cluster_size.two_nodes import AMOUNTS, node
 
 HEAD = "machine_type,price_per_hour,currency\n"
 WRONG = {
@@ -81,6 +81,23 @@ def test_without_a_list_the_price_sheet_prices_cores_and_gib_of_the_node() -> No
     # The node has 4 cores and 8 GiB: (4 x 0.5 + 8 x 0.25) x 730 = 2,920.
     prices = node_prices((machine("a"),), PriceSettings(per_core_hour=0.5, per_gib_hour=0.25), None)
     assert prices.monthly == {"a": pytest.approx(2_920.0)}
+
+
+@pytest.mark.parametrize(
+    "published",
+    [
+        {"nvidia.com/gpu": "2"},
+        {"koordinator.sh/gpu-core": "200", "koordinator.sh/gpu-memory-ratio": "200"},
+        {"nvidia.com/gpu": "2", "koordinator.sh/gpu": "200", "koordinator.sh/gpu-core": "200"},
+    ],
+)
+def test_the_price_sheet_prices_the_gpus_of_a_node_once_under_whatever_names_they_are_published(
+    published: dict[str, str],
+) -> None:
+    sheet = PriceSettings(per_core_hour=0.5, per_gib_hour=0.25, per_gpu_hour=1.5)
+    # 4 cores, 8 GiB and 2 GPUs: (4 x 0.5 + 8 x 0.25 + 2 x 1.5) x 730 = 5,110.
+    prices = node_prices((node("a", AMOUNTS | published),), sheet, None)
+    assert prices.monthly == {"a": pytest.approx(5_110.0)}
 
 
 @given(st.text(max_size=200))
