@@ -45,7 +45,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SpreadRule,
     Stay,
 )
-from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
+from cotenant.scheduler_ext.rebalance.load import BudgetIndex, DisruptionBudget
 from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of, claim_of
 
 Json = dict[str, Any]
@@ -72,12 +72,9 @@ class ClusterObjects:
     now_seconds: float = 0.0  # Unix time at which they were read
 
     @cached_property
-    def budgets_in(self) -> Mapping[str, list[DisruptionBudget]]:
-        """The budgets by their namespace."""
-        budgets: dict[str, list[DisruptionBudget]] = {}
-        for budget in self.budgets or ():
-            budgets.setdefault(budget.namespace, []).append(budget)
-        return budgets
+    def budget_index(self) -> BudgetIndex:
+        """Finds the budgets of a pod by its labels."""
+        return BudgetIndex(self.budgets or ())
 
 
 class NotModelledError(Exception):
@@ -182,8 +179,8 @@ def _annotations_in_force(wire: SizedPodWire, now_seconds: float) -> Mapping[str
 
 
 def _own_budgets(wire: SizedPodWire, objects: ClusterObjects) -> list[DisruptionBudget]:
-    meta = wire.metadata
-    return [b for b in objects.budgets_in.get(meta.namespace, ()) if b.selector.matches(meta.labels or {})]
+    numbers = objects.budget_index.of(wire.metadata.namespace, wire.metadata.labels or {})
+    return [objects.budgets[number] for number in numbers] if objects.budgets else []
 
 
 def _stay_of(

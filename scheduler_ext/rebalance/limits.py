@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
-from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
+from cotenant.scheduler_ext.rebalance.load import BudgetIndex, RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, limit_of
 
 
@@ -22,7 +22,7 @@ class MoveLimits:
 
     arguments: MigrationArgs
     inputs: RebalanceInputs
-    budgets: dict[str, list[tuple[int, DisruptionBudget]]]
+    budgets: BudgetIndex
     allowed: list[int]
     most: int
     moved: int = 0
@@ -33,13 +33,10 @@ class MoveLimits:
     @classmethod
     def of(cls, arguments: MigrationArgs, inputs: RebalanceInputs, most_moves: int | None = None) -> MoveLimits:
         """Return the limits before any move; `most_moves` replaces the share of all pods that may move in a round."""
-        budgets: dict[str, list[tuple[int, DisruptionBudget]]] = {}
-        for number, budget in enumerate(inputs.budgets):
-            budgets.setdefault(budget.namespace, []).append((number, budget))
         churn = DEFAULT_CHURN.most(sum(len(load.pods) for load in inputs.loads)) if most_moves is None else most_moves
         globally = arguments.max_migrating_globally
         most = churn if globally is None else min(churn, globally)
-        return cls(arguments, inputs, budgets, [budget.allowed for budget in inputs.budgets], most)
+        return cls(arguments, inputs, BudgetIndex(inputs.budgets), [budget.allowed for budget in inputs.budgets], most)
 
     def node_refusal(self, node: str) -> Reason:
         """Return why no further pod may leave the node in this round, or OK."""
@@ -95,8 +92,7 @@ class MoveLimits:
     def _budgets_of(self, pod: RebalancePod) -> Sequence[int]:
         """Return the numbers of the PodDisruptionBudgets that select the pod."""
         identity = pod.facts.identity
-        under = self.budgets.get(identity.namespace, ())
-        return [number for number, budget in under if budget.selector.matches(identity.labels)]
+        return self.budgets.of(identity.namespace, identity.labels)
 
     def _affected_budgets(self, pod: RebalancePod) -> Sequence[int]:
         """Return the numbers of the pod's budgets that count the pod when it leaves."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from cotenant.base.kubernetes.models.pod import MovablePod
 from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, MIRROR_ANNOTATION
-from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook, measured_together
 from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
@@ -186,6 +187,36 @@ class DisruptionBudget:
     selector: LabelSelector
     allowed: int
     unready_may_leave: bool = False
+
+
+class BudgetIndex:
+    """Finds the budgets that select a pod by its labels, in a namespace of hundreds of both.
+
+    A budget is filed under one label that its pods must have, the one that the fewest budgets name; under none if its
+    selector names no value of a label.
+    """
+
+    def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
+        self._budgets = budgets
+        self._filed: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        named = [_named_labels(budget) for budget in budgets]
+        use = Counter(label for labels in named for label in chain.from_iterable(labels))
+        for number, (budget, labels) in enumerate(zip(budgets, named, strict=True)):
+            unnamed = [(budget.namespace, "", "")]
+            for label in min(labels, key=lambda values: sum(use[label] for label in values), default=unnamed):
+                self._filed[label].append(number)
+
+    def of(self, namespace: str, labels: Mapping[str, str]) -> list[int]:
+        """Return the numbers of the budgets that select a pod, ascending."""
+        filed = chain([("", "")], labels.items())
+        numbers = chain.from_iterable(self._filed.get((namespace, *label), ()) for label in filed)
+        return sorted(number for number in numbers if self._budgets[number].selector.matches(labels))
+
+
+def _named_labels(budget: DisruptionBudget) -> list[list[tuple[str, str, str]]]:
+    """Return, for each requirement of a value, the labels that satisfy it, with the budget's namespace."""
+    required = [r for r in budget.selector.requirements or () if r.operator is Operator.IN]
+    return [[(budget.namespace, r.key, value) for value in r.values] for r in required]
 
 
 @dataclass(frozen=True, slots=True)
