@@ -75,8 +75,8 @@ def _quota(situation: Situation) -> PlanGuardResult:
     for name, amount in sorted(situation.wanted.items()):
         remaining = situation.quota_left.get(name)
         if remaining is not None and amount > remaining:
-            need, left = (format_quantities({name: each})[name] for each in (amount, remaining))
-            message = f"{name}: the plan's pods need {need}, the namespace's ResourceQuota has {left} left."
+            need, available = (format_quantities({name: each})[name] for each in (amount, remaining))
+            message = f"{name}: the plan's pods need {need}, the namespace's ResourceQuota has {available} left."
             return PlanGuardResult(guard, False, "OverQuota", message)
     return PlanGuardResult(guard, True, "WithinQuota", "No ResourceQuota of the namespace excludes the plan's pods.")
 
