@@ -81,11 +81,6 @@ class LedgerCache:
                 self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was skipped: {error}"))
 
     @property
-    def seq(self) -> int:
-        """Number of the last row that was read; the statuses change only if it does."""
-        return self._seq
-
-    @property
     def passed(self) -> tuple[Passed, ...]:
         """The rows of the ledger that were skipped."""
         return self._passed

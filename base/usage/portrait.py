@@ -94,11 +94,6 @@ class Portraits(Generic[RefT]):
         return ratio(self.daily_sums, self.daily_counts)
 
     @cached_property
-    def slots(self) -> Floats:
-        """Mean of each series by workday/weekend x half hour of the UTC day, shape (n, 2, 48); NaN if never seen."""
-        return ratio(self.slot_sums, self.slot_counts)
-
-    @cached_property
     def span_days(self) -> Floats:
         """Days between the first and the last sample of each series; 0 without samples."""
         return np.nan_to_num((self.last_seconds - self.first_seconds) / 86_400.0)

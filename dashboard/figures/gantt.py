@@ -67,11 +67,6 @@ class Bar:
     """The line of the workload with the lowest rank is drawn first."""
 
     @property
-    def proposed(self) -> bool:
-        """True if the bar's state is "proposed"."""
-        return self.state == "proposed"
-
-    @property
     def state(self) -> str:
         """The key of this bar in STATES."""
         return self.phase or ("proposed" if self.reason == "ok" else "not proposed")

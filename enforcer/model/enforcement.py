@@ -136,13 +136,6 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
         return blake2b(repr(identity).encode(), digest_size=10).hexdigest()
 
     @property
-    def holds(self) -> bool | None:
-        """True if the action put a value of the agent in force, False if it restored the original one, else None."""
-        if self.outcome == "restored":
-            return False
-        return True if self.outcome in ("written", "would-write") and self.after else None
-
-    @property
     def change(self) -> str:
         """The values before and after as text for people; "" if neither is known."""
         if not self.after and not self.before:

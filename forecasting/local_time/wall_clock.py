@@ -45,11 +45,6 @@ class WallClock:
         moved = ((every - every[grid.size]) // grid.step_seconds).astype(np.intp)
         return cls(moved[: grid.size], moved[grid.size :])
 
-    @property
-    def still(self) -> bool:
-        """True if there is no clock change within the history and the horizon."""
-        return not self.past.any() and not self.ahead.any()
-
     def local(self, history: FloatMatrix) -> FloatMatrix:
         """Return the history (n, grid.size) with each value at the slot of its local time."""
         if not self.past.any():

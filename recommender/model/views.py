@@ -505,8 +505,3 @@ class Overview(ClusterFigures):
     """By resource: the 24 hours in which the most nodes exceeded their peaks."""
     worst_day_sentences: list[str] = field(default_factory=list)
     """`worst_days` as text, one sentence for each resource."""
-
-    @property
-    def recommendations_count(self) -> int:
-        """Number of recommendations, of any severity."""
-        return sum(self.severities.values())

@@ -41,7 +41,7 @@ def test_without_a_change_of_clocks_nothing_is_touched() -> None:
     for zone in ("UTC", BERLIN, "Asia/Kolkata"):
         clock = WallClock.of(grid_before(SPRING - 30 * DAY, 14), 48, zone)
         history = np.arange(14 * 48, dtype=np.float32)[None]
-        assert clock.still and clock.local(history) is history
+        assert clock.local(history) is history
 
 
 def test_the_hour_that_never_was_is_a_gap() -> None:

@@ -44,8 +44,8 @@ def test_the_columns_of_a_small_example() -> None:
     assert portraits.maximum[0] == 9
     assert np.isnan(portraits.maximum[1])
     # First half hour: (21 + 13) / 11; second: (7 + 1) / 2. Workdays are row 0.
-    assert portraits.slots[0, 0, :2] == pytest.approx([34 / 11, 4.0])
-    assert np.isnan(portraits.slots[0, 1]).all()
+    assert (portraits.slot_sums[0, 0, :2].tolist(), portraits.slot_counts[0, 0, :2].tolist()) == ([34, 8], [11, 2])
+    assert not portraits.slot_counts[0, 1].any()
     assert portraits.slot_maxima[0, 0, :2].tolist() == [9, 7]
     assert portraits.daily_maxima[0, -1] == 9
     assert np.isnan(portraits.daily_maxima[0, :-1]).all()
