@@ -95,8 +95,9 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     live = read_objects(actions, [status.change])
     if writes and not any(_is_same(live[write.address.path], write) for write in writes):
         what = "rolled back" if back else "applied"  # of objects that are gone nobody can read it any more
-        names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
-        deletion = f"{names} was deleted before it was known whether the change had been {what}"
+        names = list(dict.fromkeys(str(write.address) for write in writes))
+        verb = "was" if len(names) == 1 else "were"
+        deletion = f"{', '.join(names)} {verb} deleted before it was known whether the change had been {what}"
         return actions.events.record(status, ChangeEvent.GONE, deletion)
     note = status.change.rollback_note if back else status.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in status.change.writes]

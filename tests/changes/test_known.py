@@ -33,11 +33,11 @@ def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path:
     writer.accept([change("a"), change("b")])
     reader = Ledger(path, reading=True)
     first = cache.upto(reader)
-    assert list(first) == ["a", "b"] and cache.seq == 2
+    assert list(first) == ["a", "b"]
     writer.record(first["a"], ChangeEvent.APPLIED)
     second = cache.upto(reader)
     # Row 3 alone was read: the standing of b is the very object of before.
-    assert second["a"].state is ChangeState.APPLIED and second["b"] is first["b"] and cache.seq == 3
+    assert second["a"].state is ChangeState.APPLIED and second["b"] is first["b"]
     assert second == LedgerCache().upto(reader) and first["a"].state is ChangeState.UNKNOWN
 
 

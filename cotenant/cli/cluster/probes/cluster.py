@@ -113,7 +113,7 @@ def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
     try:
         body = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject)
     except ClusterForbidden:
-        return ProbeOutcome(ProbeState.OK, "not checked: the right to read the ConfigMap is missing")
+        return ProbeOutcome(ProbeState.SKIPPED, "not checked: the right to read the ConfigMap is missing")
     findings = SloConfig().updated(body.data if body else None).findings
     if not findings:
         return ProbeOutcome(ProbeState.OK, "all values of the ConfigMap are in effect")
@@ -130,7 +130,7 @@ def left_out(client: KubeClient, namespace: str) -> ProbeOutcome:
     try:
         body = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{STATUS_CONFIG_MAP}", ConfigMapObject)
     except ClusterForbidden:
-        return ProbeOutcome(ProbeState.OK, "not checked: the right to read the ConfigMap is missing")
+        return ProbeOutcome(ProbeState.SKIPPED, "not checked: the right to read the ConfigMap is missing")
     text = ((body.data if body else None) or {}).get(LEFT_OUT_STATE)
     if not text:
         return ProbeOutcome(ProbeState.OK, "none")
