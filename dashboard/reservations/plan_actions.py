@@ -300,17 +300,17 @@ def policy_form(plan: Plan, currency: str) -> Component:
     hit = None if policy.minimum_hit_ratio is None else 100 * policy.minimum_hit_ratio
     limits = (
         ("hit", "Minimum share used, %", hit),
-        ("idle", "Most idle core-hours", policy.maximum_idle_core_hours),
-        ("cost", f"Most cost, {currency}", policy.maximum_cost),
+        ("idle", "Most idle core-hours a day", policy.maximum_idle_core_hours),
+        ("cost", f"Most cost a day, {currency}", policy.maximum_cost),
     )
     auto = dmc.Switch(id="plan-policy-auto", label="Approve each occurrence without a person", checked=policy.auto)
-    style: dict[str, Any] = {"min": 0, "size": "xs", "w": 170, "debounce": True}
+    style: dict[str, Any] = {"min": 0, "size": "xs", "w": 190, "debounce": True}
     inputs = [
         dmc.NumberInput(id=f"plan-policy-{key}", label=label, value="" if v is None else v, **style)
         for key, label, v in limits
     ]
     fields = html.Div(inputs, className="plan-fields")
-    note_text = "The back-test must meet these limits for each occurrence; empty: no limit. The guards apply too."
+    note_text = "Compared with the back-test at each occurrence; empty: no limit. The guards apply as well."
     body = [auto, fields, html.P(note_text, className="panel-note"), _written_fields("policy")]
     return _form("Auto-approve", body, _submit("policy", "Save the policy"))
 

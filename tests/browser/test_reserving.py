@@ -396,7 +396,7 @@ def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, s
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
     page.keyboard.press("y")
     page.get_by_label("Minimum share used, %").fill("80")
-    page.get_by_label("Most idle core-hours").fill("4")
+    page.get_by_label("Most idle core-hours a day").fill("4")
     page.get_by_role("switch").click()
     page.get_by_role("button", name="Save the policy").click()
     expect(page.locator("#plan-done")).to_contain_text("now is approved within its limits")

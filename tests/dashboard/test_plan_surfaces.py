@@ -18,7 +18,7 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.store import Store
 from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.frame.view import DashboardContext, View
-from cotenant.dashboard.reservations import board, detail, plan_page, story
+from cotenant.dashboard.reservations import board, detail, plan_actions, plan_page, story
 from cotenant.dashboard.reservations.board import BoardPlans
 from cotenant.dashboard.rest.plans import _plan_body
 from cotenant.dashboard.sources.source import StoreSource
@@ -32,6 +32,7 @@ from cotenant.scheduler_ext.reservations.model.life_cycle import (
     PlanPhase,
 )
 from cotenant.scheduler_ext.reservations.model.plan import (
+    ApprovalPolicy,
     Expected,
     PeakWindow,
     Plan,
@@ -152,6 +153,13 @@ def test_what_a_back_test_expects_has_one_unit_of_time_on_page_and_command() -> 
     page = text_of(plan_page.past(peak_plan, "USD"))
     assert "pods use 61 % of the reserved pod-time, and 20.3 core-hours a day stay idle" in page
     assert "per occurrence" not in page
+
+
+def test_the_limits_of_a_policy_are_a_days_as_what_the_back_test_expects_in_the_form() -> None:
+    limited = ApprovalPolicy(auto=True, maximum_idle_core_hours=8, maximum_cost=2.5)
+    form = str(plan_actions.policy_form(plan(policy=limited), "USD").to_plotly_json())
+    assert "Most idle core-hours a day" in form and "Most cost a day, USD" in form
+    assert "per occurrence" not in form
 
 
 def test_a_coverage_that_nobody_needed_is_no_success(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPolicy:
-    """The conditions under which a plan is approved automatically; a condition that is None is not checked."""
+    """The conditions under which a plan is approved automatically; core-hours and money per day, None is no limit."""
 
     auto: bool = False
     minimum_hit_ratio: float | None = None

@@ -80,8 +80,8 @@ def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
     """Return the policy unchanged; raise UsageError for the first invalid limit."""
     bounds = {
         "least share used": (policy.minimum_hit_ratio, (0.0, 1.0)),
-        "most idle core-hours": (policy.maximum_idle_core_hours, (0.0, 1e6)),
-        "most cost": (policy.maximum_cost, (0.0, 1e9)),
+        "most idle core-hours a day": (policy.maximum_idle_core_hours, (0.0, 1e6)),
+        "most cost a day": (policy.maximum_cost, (0.0, 1e9)),
     }
     for what, (value, allowed) in bounds.items():
         if value is not None:

@@ -95,6 +95,22 @@ def test_a_policy_approves_only_what_it_was_told_to(
     assert plan_step.status.phase is phase
 
 
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (
+            ApprovalPolicy(True, maximum_idle_core_hours=0.5),
+            "1.0 idle core-hours a day are expected, the policy allows 0.5.",
+        ),
+        (ApprovalPolicy(True, maximum_cost=2.0), "Daily cost is 3.00, the policy allows 2.0."),
+    ],
+)
+def test_a_limit_that_stops_an_approval_is_named_with_its_unit_of_time(policy: ApprovalPolicy, message: str) -> None:
+    expected = Expected(0.9, 0, 5, 1, cost=3.0)
+    _, plan_step = after(plan(approval=None, policy=policy), (SIX - 60, observation(expected=expected)))
+    assert plan_step.status.conditions[0].message == message
+
+
 def test_a_guard_that_does_not_pass_is_named_in_the_condition_and_the_window_is_missed() -> None:
     no = (PlanGuardResult("cluster budget", False, "OverBudget", "too much"),)
     held_back, plan_step = after(plan(), (SIX, observation(guards=no)))
