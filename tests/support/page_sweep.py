@@ -27,6 +27,7 @@ MISFITS: Final = """() => {
         const scrolls = /auto|scroll/.test(getComputedStyle(e).overflowY);
         if (scrolls && e.scrollHeight > e.clientHeight) say('scrollbar', e);
     }
+    for (const e of drawn('.facets')) if (e.scrollWidth > e.clientWidth) say('scrolls sideways', e);
     for (const e of drawn('.ag-horizontal-left-spacer'))
         if (/auto|scroll/.test(getComputedStyle(e).overflowX)) say('scrollbar', e);
     for (const e of drawn('.scroll'))
