@@ -195,13 +195,15 @@ def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
     """Describe a planned or finished Git commit: a sentence, its message and diff, and the workloads left out."""
     line = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
     unplaced = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
-    text = html.Pre(html.Code(visible_lines(planned.message[:MOST_TEXT])), className="command", tabIndex=0)
+    cut = "\n[cut here: the commit has all of it]" if len(planned.message) > MOST_TEXT else ""
+    text = html.Pre(html.Code(visible_lines(planned.message[:MOST_TEXT] + cut)), className="command", tabIndex=0)
     written = [html.Details([html.Summary("Commit message"), text], className="more")] if planned.files else []
     if len(planned.diff) <= MOST_TEXT:
         written += [review_steps.diff_text(planned.diff)] if planned.diff else []
     else:
         size = f"{display.counted(len(planned.files), 'file')}, {display.number(len(planned.diff))} characters"
-        written.append(html.P(f"The diff is too long for a page ({size}): use git show.", className="panel-note"))
+        shows = f"git show {planned.commit}" if planned.commit else "cotenant recs bundle --branch NAME"
+        written.append(html.P(f"The diff is too long for a page ({size}): `{shows}` shows it.", className="panel-note"))
     left_out = review_steps.left_out([*outs, *unplaced])
     return [html.P(visible(line), className="said", role="status"), *written, *left_out]
 
@@ -236,7 +238,8 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
         file = html.Details([html.Summary(html.Strong(visible(path))), copy, body], open=is_open, className="container")
         shown.append(file)
     rest = measures.left_out_count(len(contents), len(shown))
-    more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []
+    text = f"{agree(rest, 'file is', 'files are')} in the download only: this page would be too long."
+    more = [html.P(text, className="panel-note")] if rest else []
     return [html.Div(shown, id="review-files"), *more]
 
 

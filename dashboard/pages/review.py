@@ -167,18 +167,19 @@ def _confirm(
     view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview], outs: Sequence[Out]
 ) -> list[Component]:
     answer = html.Div(id="review-answer")
-    if method is Method.BUNDLE and going and terms.commit:
-        planned = commit_bundle(view, terms, [review.workload for review in going], write=False)
-        return [*review_end.commit(planned, outs), answer]
-    if method is Method.BUNDLE and going:
-        return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
     shown = {
         "ids": [reviewing.name_of(review.workload) for review in going],
         "version": view.source.snapshot().results_version,
         "method": method.value,
     }
+    shown_store = dcc.Store(id="review-seen", data=shown)
+    if method is Method.BUNDLE and going and terms.commit:
+        planned = commit_bundle(view, terms, [review.workload for review in going], write=False)
+        return [*review_end.commit(planned, outs), answer, shown_store]
+    if method is Method.BUNDLE and going:
+        return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer, shown_store]
     stated = review_end.confirm(going, outs, terms, method, view.given.current_user(), view.given.actions)
-    return [*stated, answer, dcc.Store(id="review-seen", data=shown)]
+    return [*stated, answer, shown_store]
 
 
 def _step_frame(
@@ -390,24 +391,17 @@ def _register_actions(app: Dash, view: View) -> None:
         Output("review-download", "data"),
         Output("review-answer", "children", allow_duplicate=True),
         Input("review-bundle", "n_clicks"),
+        State("review-seen", "data"),
         State("url", "search"),
         running=[(Output("review-frame", "className"), "review waiting", "review")],
     )
     @acts(view, Right.REVIEW)
-    def _download(clicks: int | None, search: str | None) -> Any:
-        terms = reviewing.parse_terms(search or "")
-        if not clicks or not terms.workloads:
+    def _download(clicks: int | None, shown: Any, search: str | None) -> Any:
+        if not clicks:
             return [no_update, no_update]
-        if terms.commit:
-            commit = commit_bundle(view, terms, terms.workloads, write=True)
-            acting.announce(commit.sentence)
-            return [no_update, html.Div(review_end.commit(commit))]
-        request = terms.request(terms.workloads, Method.BUNDLE, terms.key)
-        files = in_cluster(view.given.changes).bundle(view.given.current_user(), request, terms.form)
-        commands = terms.form is BundleForm.KUBECTL
-        acting.announce("The commands are below." if commands else "The bundle is in your downloads.")
-        shown = html.Div(review_end.files(files, commands=commands))
-        return [no_update if commands else review_end.download(files), shown]
+        sentence, *answer = bundle_answer(view, reviewing.parse_terms(search or ""), shown)
+        acting.announce(sentence)
+        return answer
 
     @app.callback(Output("review-redo", "data"), Input(review_end.ASKED, "data"), State("review-redo", "data"))
     @acts(view, Right.ACCEPT)
@@ -418,14 +412,37 @@ def _register_actions(app: Dash, view: View) -> None:
         return (redo or 0) + 1
 
 
-def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
-    """Accept exactly the changes that the review showed; raise UsageError if results are newer or data are too old."""
-    shown = data if isinstance(data, dict) else {}
+def _seen_workloads(view: View, terms: ReviewTerms, shown: Mapping[str, Any]) -> list[WorkloadRef]:
+    """Return the workloads that the last step showed; raise UsageError if there are none, or results are newer."""
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.parse_workload(name))]
     if not terms.key or not refs:
         raise UsageError("nothing was chosen", fix="Start the review again.")
     if shown.get("version") != view.source.snapshot().results_version:
         raise UsageError("there are newer results since your review", fix="Go back to step 1 and review again.")
+    return refs
+
+
+def bundle_answer(view: View, terms: ReviewTerms, data: Any) -> tuple[str, Any, Component]:
+    """Write the files or the commit of what the review showed; return a sentence, the download, if any, and the result.
+
+    Commands that are too long for the page are downloaded, as all other forms are.
+    """
+    refs = _seen_workloads(view, terms, data if isinstance(data, dict) else {})
+    if terms.commit:
+        commit = commit_bundle(view, terms, refs, write=True)
+        return commit.sentence, no_update, html.Div(review_end.commit(commit))
+    request = terms.request(refs, Method.BUNDLE, terms.key)
+    files = in_cluster(view.given.changes).bundle(view.given.current_user(), request, terms.form)
+    on_page = terms.form is BundleForm.KUBECTL and sum(map(len, files.values())) <= review_end.MOST_TEXT
+    sentence = "The commands are below." if on_page else "The bundle is in your downloads."
+    shown = html.Div(review_end.files(files, commands=on_page))
+    return sentence, no_update if on_page else review_end.download(files), shown
+
+
+def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
+    """Accept exactly the changes that the review showed; raise UsageError if results are newer or data are too old."""
+    shown = data if isinstance(data, dict) else {}
+    refs = _seen_workloads(view, terms, shown)
     if old := acting.too_old(view):
         raise UsageError(old)
     if terms.overridden and not terms.because:

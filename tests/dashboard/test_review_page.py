@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import threading
 import time
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from dash import html
+from dash import html, no_update
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
@@ -59,6 +62,7 @@ from tests.dashboard.test_written_lines import listed
 from tests.support import acting
 from tests.support import dashboard as support
 from tests.support.acting import Prepared, Scene
+from tests.support.component_text import component_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -126,6 +130,35 @@ def test_without_a_service_or_a_right_the_page_says_what_it_takes(cluster: Scene
     assert "cotenant dashboard --act" in nobody and "review-body" not in nobody
     viewer = text(review.render(view_of(cluster, VIEWER), search))
     assert "vera may not review: this needs role owner or approver or admin." in viewer and "review-body" not in viewer
+
+
+def seen(view: View, refs: list[WorkloadRef]) -> dict[str, Any]:
+    return {"ids": [reviewing.name_of(ref) for ref in refs], "version": view.source.snapshot().results_version}
+
+
+def test_commands_too_long_for_the_page_are_downloaded(cluster: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, refs = view_of(cluster), free(cluster, 2)
+    terms = reviewing.parse_terms(search_of(refs, step="confirm", method="bundle", form="kubectl"))
+    _, download, shown = review.bundle_answer(view, terms, seen(view, refs))
+    assert download is no_update and "kubectl" in text(shown)
+    monkeypatch.setattr(review_end, "MOST_TEXT", 100)  # one patch is longer
+    _, download, shown = review.bundle_answer(view, terms, seen(view, refs))
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(download["content"]))) as archive:
+        written = "".join(archive.read(name).decode() for name in archive.namelist())
+    assert "kubectl" in written and all(ref.name in written for ref in refs)
+    assert "in the download only: this page would be too long." in text(shown)
+
+
+def test_the_files_of_all_rows_that_match_are_those_that_the_last_step_showed(cluster: Scene) -> None:
+    view = view_of(cluster)
+    search = f"?all=1&key={KEY}&step=confirm&method=bundle&form=kubectl"  # more workloads than an address names
+    data = component_of(review.contents(view, LIST, search), "review-seen").data
+    assert len(data["ids"]) > 1
+    _, _, shown = review.bundle_answer(view, reviewing.parse_terms(search), data)
+    for ref in filter(None, map(reviewing.parse_workload, data["ids"])):
+        assert ref.name in text(shown)
+    with pytest.raises(UsageError, match="newer results"):
+        review.bundle_answer(view, reviewing.parse_terms(search), {**data, "version": "older"})
 
 
 def test_an_empty_selection_and_workloads_that_are_gone_are_told_apart(cluster: Scene) -> None:
