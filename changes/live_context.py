@@ -83,7 +83,7 @@ class _Verbs(msgspec.Struct):
 class LiveContext:
     """A cache of the cluster objects for one batch of reviews. Not thread-safe.
 
-    An object that may not be read is None, and the guardrail reports that it was not checked. `accepted` are changes
+    An object that was not read is None, and the guardrail reports why it was not checked. `accepted` are changes
     that quotas may not count yet.
     """
 
@@ -96,6 +96,7 @@ class LiveContext:
         self._listed_together = {namespace for namespace, count in of_namespace.items() if count >= TOGETHER_FROM}
         self._accepted = [status for status in accepted if status.state in UNCOUNTED]
         self._known: dict[str, Any] = {}
+        self._absent: set[str] = set()
         self._claims: dict[WorkloadRef, QuotaClaim] = {}
 
     def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
@@ -130,7 +131,7 @@ class LiveContext:
             let_go,
             pods,
             ClusterLimits(
-                limit_ranges, quotas, following, nodes, daemon_nodes, devices, claims, tree=tree, vertical=vertical
+                limit_ranges, quotas, following, nodes, daemon_nodes, devices, claims, tree, vertical, self._absent
             ),
             self.webhook(),
             self.resizes(),
@@ -259,8 +260,10 @@ class LiveContext:
             query = {"labelSelector": selector} if selector else {}
             try:
                 self._known[key] = list(self.client.list(path, limit=None, **query))
-            except (ClusterForbidden, ClusterAbsent):
+            except (ClusterForbidden, ClusterAbsent) as error:
                 self._known[key] = None
+                if isinstance(error, ClusterAbsent):
+                    self._absent.add(path.rpartition("/")[2])
         objects: list[Json] | None = self._known[key]
         return objects
 

@@ -319,7 +319,7 @@ def _disruption(context: GuardrailContext) -> Guardrail:
     if context.method is not Method.TEMPLATE:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {context.method.full_name}")
     if context.disruptions is None:
-        return Guardrail.unread("disruption-budget", "PodDisruptionBudgets")
+        return context.cluster_limits.unread("disruption-budget", "PodDisruptionBudgets")
     if context.disruptions == float("inf"):
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
     permits = f"the workload's PodDisruptionBudget permits {counted(int(context.disruptions), 'eviction')} now"

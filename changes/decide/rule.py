@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -38,11 +38,6 @@ class Guardrail:
     outcome: GuardrailOutcome
     why: str
 
-    @classmethod
-    def unread(cls, rule: str, objects: str) -> Guardrail:
-        """Return the result of a rule that could not be checked because the API server did not show its objects."""
-        return cls(rule, GuardrailOutcome.WARN, f"not checked: the right to list {objects} is missing")
-
     def words(self, overridden: bool = False) -> str:
         """Return the result as text for the ledger: the outcome (or "overridden") and why."""
         if self.outcome is GuardrailOutcome.PASS:
@@ -70,7 +65,8 @@ class ClusterLimits:
     allocatable millicores and bytes of nodes that take pods; `daemon_nodes` are those of a DaemonSet's nodes by name,
     None for other kinds. `devices` are Device objects of nodes without ResourceClaims, read if a GPU share changes.
     `claims` are those of other workloads that the quotas' `used` does not count yet. `tree` has the ElasticQuotas.
-    `vertical` says why a VerticalPodAutoscaler writes the requests, "" if none does.
+    `vertical` says why a VerticalPodAutoscaler writes the requests, "" if none does. `absent` are the resources
+    (such as "limitranges") that the API server does not serve in the version that cotenant reads.
     """
 
     limit_ranges: Sequence[Json] | None = None
@@ -82,6 +78,13 @@ class ClusterLimits:
     claims: Sequence[QuotaClaim] = ()
     tree: QuotaTree | None = None
     vertical: str = ""
+    absent: Collection[str] = ()
+
+    def unread(self, rule: str, objects: str) -> Guardrail:
+        """Return the result of a rule that could not be checked, because the API server did not show its objects."""
+        absent = f"the API server does not serve {objects} in the version that cotenant reads"
+        why = absent if objects.lower() in self.absent else f"the right to list {objects} is missing"
+        return Guardrail(rule, GuardrailOutcome.WARN, f"not checked: {why}")
 
 
 @dataclass(frozen=True, slots=True)

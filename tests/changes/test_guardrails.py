@@ -151,7 +151,9 @@ def test_what_a_gitops_tool_owns_is_changed_only_where_no_manifest_says_otherwis
     assert (rule.outcome is GuardrailOutcome.PASS) == passes
 
 
-def test_a_rule_whose_objects_may_not_be_listed_warns_and_the_ledger_keeps_that_nothing_was_checked() -> None:
+def test_a_rule_whose_objects_were_not_read_warns_with_the_cause_and_the_ledger_keeps_that_nothing_was_checked() -> (
+    None
+):
     containers = [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]
     live = {**LIVE, "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}}}
     around = replace(CALM, live=live, cluster_limits=ClusterLimits(), disruptions=None)
@@ -164,6 +166,12 @@ def test_a_rule_whose_objects_may_not_be_listed_warns_and_the_ledger_keeps_that_
         "autoscaler": "warn: not checked: the right to list HorizontalPodAutoscalers is missing",
         "disruption-budget": "warn: not checked: the right to list PodDisruptionBudgets is missing",
     }
+    absent = ClusterLimits(absent={"horizontalpodautoscalers", "poddisruptionbudgets"})
+    rules_where_absent = judged(recommendation(1000, 4000), replace(around, cluster_limits=absent))
+    for rule, kind in (("autoscaler", "HorizontalPodAutoscalers"), ("disruption-budget", "PodDisruptionBudgets")):
+        why = f"not checked: the API server does not serve {kind} in the version that cotenant reads"
+        assert rules_where_absent[rule].why == why
+    assert rules_where_absent["quota"].why == "not checked: the right to list ResourceQuotas is missing"
 
 
 def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:

@@ -302,6 +302,18 @@ def test_elastic_quotas_are_read_of_the_whole_cluster_and_of_the_namespace_where
         assert tree is not None and tree.quotas["web"].maximum == {"cpu": 4000}
 
 
+def test_a_kind_that_is_not_served_is_told_from_one_that_may_not_be_listed() -> None:
+    server = ApiServer(None, None)
+    server.objects["/apis/apps/v1/namespaces/shop/deployments/web"] = live(BURSTABLE)
+    server.forbidden = {"/api/v1/namespaces/shop/resourcequotas"}
+    client = KubeClient(Access("test", server.url, lambda: None), KubeSettings(retries=0))
+    limits = LiveContext(client).read([recommendation()]).cluster_limits
+    client.close()
+    server.stop()
+    assert limits.quotas is None and "resourcequotas" not in limits.absent
+    assert limits.scalers is None and "horizontalpodautoscalers" in limits.absent
+
+
 def test_a_guaranteed_workload_is_not_made_burstable_unasked() -> None:
     guardrails = judged(recommendation(amount=900), ClusterLimits(), GUARANTEED)
     assert failed(guardrails) == ["qos-class"] and "from Guaranteed to Burstable" in guardrails["qos-class"].why

@@ -210,7 +210,7 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
     if context.cluster_limits.limit_ranges is None:
-        return Guardrail.unread("limit-range", "LimitRanges")
+        return context.cluster_limits.unread("limit-range", "LimitRanges")
     items = [i for rule in context.cluster_limits.limit_ranges for i in (rule.get("spec") or {}).get("limits") or ()]
     admitted, broken = [], []
     for container in new:
@@ -268,7 +268,7 @@ def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContex
     rolling update starts a new pod before it ends an old one.
     """
     if context.cluster_limits.quotas is None:
-        return Guardrail.unread("quota", "ResourceQuotas")
+        return context.cluster_limits.unread("quota", "ResourceQuotas")
     rolls = context.method is Method.TEMPLATE
     tight = ""
     for quota in context.cluster_limits.quotas:
@@ -342,7 +342,7 @@ def _node(now: Sequence[Container], new: Sequence[Container], context: Guardrail
     if not raised:
         return Guardrail("node-fit", GuardrailOutcome.PASS, "no request is raised")
     if context.cluster_limits.nodes is None:
-        return Guardrail.unread("node-fit", "nodes")
+        return context.cluster_limits.unread("node-fit", "nodes")
     pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
     size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
     if context.cluster_limits.daemon_nodes:
@@ -386,7 +386,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: G
     if along:
         return Guardrail(AUTOSCALER, GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
     if context.cluster_limits.scalers is None:
-        return Guardrail.unread(AUTOSCALER, "HorizontalPodAutoscalers")
+        return context.cluster_limits.unread(AUTOSCALER, "HorizontalPodAutoscalers")
     has_scaler = context.autoscaled or bool(context.cluster_limits.scalers)
     why = "no autoscaler scales by the changed requests" if has_scaler else "no autoscaler"
     return Guardrail(AUTOSCALER, GuardrailOutcome.PASS, why)

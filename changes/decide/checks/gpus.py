@@ -42,7 +42,7 @@ def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailConte
         if gpus:
             why = f"{gpus} GPUs are listed in Device objects; the extender shares them if extender.devices.on is set"
         elif context.cluster_limits.devices is None:
-            why = "the right to list Device objects is missing, or the cluster has none"
+            why = context.cluster_limits.unread("gpu-devices", "Devices").why
         else:
             why = "no Device object lists a healthy GPU on a node whose devices the extender assigns"
         waits = "" if gpus else ": new pods would wait for a share (docs/devices.md)"
