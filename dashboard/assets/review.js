@@ -21,13 +21,22 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   let everything = false; // all that the filters show, also what was never loaded
   let newest = 0; // counts selections: the server draws the bar, and until it has the newest its links are of one before
 
-  ct.choose = (store, data) => { newest += 1; set(store, { data: { ...data, choice: newest } }); };
+  ct.choose = (store, data) => {
+    newest += 1;
+    behind = line(); // what it says is of the selection before
+    const count = (data.rows || []).length;
+    const text = data.all ? "All matching rows" : count ? count.toLocaleString("en") + " selected" : "No row is selected";
+    if (behind) behind.dataset.waiting = text + "\u2026";
+    set(store, { data: { ...data, choice: newest } });
+  };
   ct.freshList = () => { newest = 0; };
   const line = () => document.querySelector(".selection-line[data-choice]");
   const drawn = () => !newest || !line() || Number(line().dataset.choice) === newest;
+  let behind = null; // the bar that shows our own words until the server has drawn it
   let pending = null; // what a person did before the bar was drawn; a page that is left, or ten seconds, forget it
   const whenDrawn = (act) => { if (drawn()) act(); else pending = { act, href: location.href, until: Date.now() + 10000 }; };
   new MutationObserver(() => {
+    if (behind && (drawn() || !behind.isConnected)) { delete behind.dataset.waiting; behind = null; }
     if (!pending || (!drawn() && location.href === pending.href && Date.now() < pending.until)) return;
     const { act, href, until } = pending;
     pending = null;

@@ -215,6 +215,25 @@ def test_the_review_waits_until_the_newest_tick_is_drawn(
     assert set(reviewing.parse_terms(page.evaluate("location.search")).workloads) == set(refs)
 
 
+def test_the_bar_does_not_say_that_nothing_is_selected_until_the_server_answers(
+    cluster: Scene, url: str, open_page: Open
+) -> None:
+    page = settled(open_page(f"{url}/recommendations"))
+    sums, bar = page.locator(".selection-sums"), page.locator(".selection-line")
+    expect(sums).to_contain_text("No row is selected")
+    late = list[Route]()
+    page.route(CALLBACKS, lambda route: late.append(route) if of_the_bar(route.request) else route.continue_())
+    with page.expect_request(of_the_bar):
+        box(page, free(cluster)[0]).click()
+    expect(bar).to_have_attribute("data-waiting", "1 selected…")
+    expect(sums).to_be_hidden()
+    assert late
+    page.unroute(CALLBACKS)  # which lets go on what was held
+    expect(page.locator("#selection-count")).to_have_text("1 selected")
+    expect(sums).to_be_visible()
+    assert bar.get_attribute("data-waiting") is None
+
+
 def of_the_bar(request: Request) -> bool:
     """Whether the browser asks for the bar above the list."""
     return re.search(r'"output":\s*"selection-bar\.children"', request.post_data or "") is not None
