@@ -36,7 +36,7 @@ STEPS_ID: Final = "size-steps"
 COMMAND: Final = "cotenant size"
 NAMES: Final = {
     RequestLevel.NOW: "Requests as now",
-    RequestLevel.READY: "After the cuts that are ready",
+    RequestLevel.READY: "After the ready steps",
     RequestLevel.ALL_STEPS: "After all steps",
 }
 NONE_WHY: Final = (

@@ -28,7 +28,7 @@ class RequestLevel(StrEnum):
     """The pods' requests to compute with: present ones, those after ready recommendations, or those after all steps."""
 
     NOW = "now"  # those of the pods
-    READY = "after what is ready"  # with the steps of recommendations that the guardrails allow now
+    READY = "after the ready steps"  # with the steps of recommendations that the guardrails allow now
     ALL_STEPS = "after all steps"  # with all recommendations as they are
 
     @property

@@ -192,9 +192,7 @@ def level_sentences(report: SizeReport) -> list[str]:
 
 
 def level_words(level: RequestLevel) -> str:
-    """Return the level as text: "with requests as they are", "after the ready steps" or "after all steps"."""
-    if level is RequestLevel.READY:
-        return "after the ready steps"
+    """Return the level within a sentence: its value, but "with requests as they are" for "now"."""
     return "with requests as they are" if level is RequestLevel.NOW else level.value
 
 

@@ -25,7 +25,15 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.model import NodeAutoscaler
 from cotenant.scheduler_ext.cluster_size.machines.bills import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, MixLine
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
-from cotenant.scheduler_ext.cluster_size.report import COMPUTING, HIDDEN, LATER, NEVER, SizeReport, short_sentence
+from cotenant.scheduler_ext.cluster_size.report import (
+    COMPUTING,
+    HIDDEN,
+    LATER,
+    NEVER,
+    SizeReport,
+    level_words,
+    short_sentence,
+)
 from cotenant.scheduler_ext.cluster_size.stored_scan import keep
 from cotenant.settings import Settings
 from cotenant_lab.simulation.demo import CLUSTER
@@ -55,6 +63,11 @@ def store_with_report(folder: Path) -> Store:
 def rest(address: str, path: str) -> Any:
     with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=120) as response:
         return json.load(response)
+
+
+def test_the_levels_have_one_wording_in_sentences_values_and_buttons() -> None:
+    for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
+        assert level_words(level) == level.value == cluster_size.NAMES[level].replace("After", "after")
 
 
 def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path: Path) -> None:
