@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import NoData, UsageError
 from cotenant.base.people import NotAllowed, Person, Right
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.change_windows import is_open
@@ -49,7 +49,7 @@ def _awaiting_batch(
     statuses = actions.journal.statuses()
     status = statuses.get(change)
     if status is None or not who.may(Right.READ, status.change.namespace):
-        raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists all changes.")
+        raise NoData(f"there is no change {change!r}", fix="`cotenant recs changes` lists all changes.")
     may(status)
     if status.state is not ChangeState.AWAITING:
         raise UsageError(f"change {change} does not wait for a second person: it is {status.state}", fix=FIX)

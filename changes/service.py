@@ -172,10 +172,10 @@ class ClusterChangeService:
         return sorted(mine, key=lambda s: -s.accepted_seconds)
 
     def story(self, who: Person, change: str) -> list[LedgerEntry]:
-        """Return the ledger's rows about one change, the oldest first; raise UsageError if there is no such change."""
+        """Return the ledger's rows about one change, the oldest first; raise NoData if there is no such change."""
         status = self._statuses().get(change)
         if status is None or not who.may(Right.READ, status.change.namespace):
-            raise UsageError(f"there is no change {change!r}", fix="The Changes page lists all changes.")
+            raise NoData(f"there is no change {change!r}", fix="The Changes page lists all changes.")
         with self._acts.reading() as ledger:
             return [entry_of(entry) for entry in ledger.entries(change)]
 
@@ -268,14 +268,23 @@ class ClusterChangeService:
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide the workloads' recommendations for `days` days, or permanently if `days` is None."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
+        self._require_recommended(workloads)
         with self._open_change_ledger(who) as change_ledger:
             snooze(change_ledger, workloads, days, reason)
 
     def recall(self, who: Person, workloads: Sequence[WorkloadRef]) -> None:
         """Show the workloads' hidden recommendations again."""
         require_right(Right.ACCEPT, who, ChangeRequest(tuple(workloads)))
+        self._require_recommended(set(workloads) - set(self.postponed()))  # what is hidden may be gone
         with self._open_change_ledger(who) as change_ledger:
             recall(change_ledger, workloads)
+
+    def _require_recommended(self, workloads: Collection[WorkloadRef]) -> None:
+        """Raise NoData if one of the workloads has no recommendation that could be hidden or shown."""
+        if missing := set(workloads) - {r.container.workload for r in self._config.recommended(workloads)}:
+            raise NoData(
+                f"no recommendation for {min(missing)}", fix="`cotenant recs list --all` shows all that exist."
+            )
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Return when (Unix seconds) the cool-down of each recently changed workload ends: no cuts before that."""
@@ -429,7 +438,7 @@ def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> li
     every = actions.journal.statuses().items()
     statuses = {id_: status for id_, status in every if who.may(Right.READ, status.change.namespace)}
     if missing := [id_ for id_ in changes if id_ not in statuses]:
-        raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists all ids.")
+        raise NoData(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists all ids.")
     for id_ in changes:
         who.require(Right.ACCEPT, statuses[id_].change.namespace)
     return [statuses[id_] for id_ in changes]

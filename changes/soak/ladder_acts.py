@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import NoData, UsageError
 from cotenant.base.people import Person, Right
 from cotenant.base.reasons import Reason
 from cotenant.changes.accept import Actions
@@ -25,12 +25,12 @@ def ladders_of(
 
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
-    """Return the ladder whose id begins with `id_`; raise UsageError unless exactly one such ladder is readable."""
+    """Return the readable ladder whose id begins with `id_`; raise NoData if there is none, UsageError if several."""
     matching = (status for key, status in ladders.items() if key.startswith(id_))
     matches = [status for status in matching if who.may(Right.READ, status.ladder.namespace)]
     if len(matches) != 1 or not id_:
         message = f"{len(matches)} ladder ids begin with {id_!r}" if matches else f"there is no ladder {id_!r}"
-        raise UsageError(message, fix=FIX)
+        raise (UsageError if matches else NoData)(message, fix=FIX)
     return matches[0]
 
 

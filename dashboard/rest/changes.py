@@ -195,7 +195,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
 def _add_acts(routes: APIRouter, view: View) -> None:
     @routes.post("/reviews", summary="What would change, and each guardrail; with dry_run also the API server's answer",
-                 **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
+                 **_doc(list[WorkloadReview], 403, 404, 422, 503, body=ChangeRequestBody))  # fmt: skip
     @_in_words
     def reviews(body: Raw) -> Response:
         request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.current_user()
@@ -217,7 +217,7 @@ def _add_acts(routes: APIRouter, view: View) -> None:
         return json_answer(_service(view).commit(who, request.wanted(), request.branch, write=request.write))
 
     @routes.post("/changes", summary="Accept changes: recorded in the ledger first, then applied",
-                 **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True))  # fmt: skip
+                 **_doc(_CHANGED, 403, 404, 409, 422, 503, body=ChangeRequestBody, created=True))  # fmt: skip
     @_in_words
     def accept(body: Raw, key: Key) -> Response:
         service, who = _service(view), view.given.current_user()
@@ -230,7 +230,8 @@ def _add_acts(routes: APIRouter, view: View) -> None:
         def endpoint(change: str) -> Response:
             return json_answer({"changes": _rows(do(_service(view), change))})
 
-        routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
+        doc = _doc(_CHANGED, 403, 404, 409, 422, 503)
+        routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **doc)
 
     who = view.given.current_user
     add_act("/changes/{change}/rollback", "Restore the earlier values", lambda d, id_: d.roll_back(who(), [id_]))
@@ -262,7 +263,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
     @routes.post(
         "/ladders/{ladder}/stop",
         summary="Stop a ladder: take no further step, keep the earlier ones",
-        **_doc(LadderDetail, 403, 422, 503, body=StopBody),
+        **_doc(LadderDetail, 403, 404, 422, 503, body=StopBody),
     )
     @_in_words
     def stop(ladder: str, body: Raw) -> Response:
@@ -274,7 +275,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
     @routes.post(
         "/ladders/{ladder}/back",
         summary="Roll back a ladder, last step first, to the given step; 0: all steps",
-        **_doc(_CHANGED, 403, 409, 422, 503, body=BackBody),
+        **_doc(_CHANGED, 403, 404, 409, 422, 503, body=BackBody),
     )
     @_in_words
     def back(ladder: str, body: Raw) -> Response:
@@ -302,16 +303,15 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         return json_answer(hidden)
 
     @routes.post("/postponements", summary="Hide recommendations, for days or permanently", status_code=204,
-               **_doc(None, 403, 422, body=SnoozeBody))  # fmt: skip
+               **_doc(None, 403, 404, 422, body=SnoozeBody))  # fmt: skip
     @_in_words
     def snooze(body: Raw) -> Response:
         request = read_body(body, SnoozeBody)
         _service(view).snooze(view.given.current_user(), _refs(request.workloads), request.days, request.reason)
         return Response(status_code=204)
 
-    @routes.post(
-        "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=WorkloadsBody)
-    )
+    @routes.post("/postponements/recall", summary="Show them again", status_code=204,
+                 **_doc(None, 403, 404, 422, body=WorkloadsBody))  # fmt: skip
     @_in_words
     def recall(body: Raw) -> Response:
         _service(view).recall(view.given.current_user(), _refs(read_body(body, WorkloadsBody).workloads))

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.base.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
+from cotenant.base.errors import ClusterUnreachable, KeyTaken, NoData, StoreBusy, UsageError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.ledger.ledger import Ledger, turn
@@ -251,9 +251,9 @@ def test_rights_are_asked_for_by_namespace_whatever_a_page_showed(cluster: actin
     # A change of others is answered like one that does not exist.
     for unknown in (lambda: service.roll_back(elsewhere, [done.change.id]),
                     lambda: service.story(elsewhere, done.change.id)):  # fmt: skip
-        with pytest.raises(UsageError, match=f"no change '{done.change.id}'"):
+        with pytest.raises(NoData, match=f"no change '{done.change.id}'"):
             unknown()
-    with pytest.raises(UsageError, match="no change 'nope'"):
+    with pytest.raises(NoData, match="no change 'nope'"):
         service.roll_back(ADMIN, ["nope"])
     assert service.changes(ADMIN)[0].state is ChangeState.APPLIED
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace as set_
 from typer.testing import CliRunner, Result
 
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Create, Patch
@@ -115,7 +115,7 @@ def test_whoever_accepted_it_and_who_may_not_approve_confirm_nothing(cluster: Sc
     elsewhere = replace(BEA, grants=(Grant(Role.APPROVER, ("elsewhere",)),))
     with pytest.raises(NotAllowed, match="may not approve"):
         service_at(cluster).confirm(replace(BEA, grants=(Grant(Role.OWNER),)), change)
-    with pytest.raises(UsageError, match="there is no change"):  # a refusal would name the namespace that is not theirs
+    with pytest.raises(NoData, match="there is no change"):  # a refusal would name the namespace that is not theirs
         service_at(cluster).confirm(elsewhere, change)
     with pytest.raises(NotAllowed, match="without a login there is no second person"):
         service_at(cluster).confirm(HERE, change)

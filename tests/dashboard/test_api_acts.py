@@ -158,7 +158,7 @@ def test_each_refusal_is_in_words_under_its_own_status(cluster: Scene) -> None:
             "name": (posted(me, "reviews", {"workloads": ["pay"]}), 422, "NAMESPACE/KIND/NAME"),
             "field": (posted(me, "reviews", {"workload": [text]}), 422, "body is not valid"),
             "nothing": (posted(me, "reviews", {"workloads": []}), 422, "the request names no workload"),
-            "unknown": (posted(me, "changes/nope/rollback"), 422, "no change 'nope'"),
+            "unknown": (posted(me, "changes/nope/rollback"), 404, "no change 'nope'"),
             "absent": (me.get(f"{V1}/changes/nope"), 404, "no change 'nope'"),
             "filter": (me.get(f"{V1}/changes?colour=red"), 400, "unknown filter"),
         }
@@ -266,6 +266,26 @@ def test_recommendations_are_put_off_and_shown_again(cluster: Scene) -> None:
         assert posted(me, "postponements", {"workloads": names, "days": 7, "reason": ""}).status_code == 422
         assert posted(me, "postponements/recall", {"workloads": names[:1]}).status_code == 204
         assert [postponement["workload"] for postponement in me.get(f"{V1}/postponements").json()] == names[1:]
+
+
+def test_an_act_on_what_does_not_exist_is_404_and_leaves_no_row_in_the_ledger(cluster: Scene) -> None:
+    ref = str(cluster.workloads[0])
+    missing_ref = f"{cluster.namespace}/Deployment/no-such"
+    body = {"workloads": [missing_ref]}
+    with script(cluster) as me:
+        for path, payload in (
+            ("postponements", {"workloads": [ref, missing_ref], "reason": "freeze"}), ("postponements/recall", body),
+            ("reviews", body), ("changes", body), ("bundles", {**body, "form": "ssa"}),
+            ("changes/no-such/rollback", None), ("changes/no-such/verify", None), ("changes/no-such/decline", None),
+            ("batches/no-such/rollback", None), ("ladders/no-such/stop", {}), ("ladders/no-such/back", {"step": 0}),
+        ):  # fmt: skip
+            response = posted(me, path, payload, **{"Idempotency-Key": "k4"})
+            assert response.status_code == 404, (path, response.text)
+            assert response.json()["error"] == "NoData" and response.json()["fix"], path
+        message = posted(me, "postponements", {"workloads": [ref, missing_ref], "reason": "freeze"}).json()["message"]
+        assert message == f"no recommendation for {missing_ref}"
+        assert me.get(f"{V1}/postponements").json() == []
+    assert not list(Ledger(Path(cluster.settings.actions.ledger), reading=True).entries())
 
 
 def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
