@@ -49,7 +49,7 @@ def agents_known(view: View) -> bool:
     return is_told or len(snapshot.tables[ENFORCEMENT.name]) > 0
 
 
-def empty_state(view: View) -> Component | None:
+def empty_state(view: View) -> Component:
     """Return why there are no actions: not collected, forbidden, unreachable, no agents, or no action was needed."""
     gathering = view.source.snapshot().gathering
     if gathering is None:
@@ -208,11 +208,12 @@ def on_node(view: View, node: str) -> Component:
     link = dcc.Link("All actions, with reasons", href=href, className="quiet-link", id="to-enforcement")
     drawn = shown_acts(snapshot, None, node, Query())
     if not drawn.marks:
-        state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
+        if not len(snapshot.tables[ENFORCEMENT.name]):
+            return panels.panel(TITLE, empty_state(view), aside=link, id_="node-enforcement")
         gathering = snapshot.gathering
         why = f"Agents were asked for actions at {display.moment(gathering.gathered_seconds)}." if gathering else ""
         quiet = panels.empty("No action of an agent is known on this node.", why=why, command=GATHER)
-        return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
+        return panels.panel(TITLE, quiet, aside=link, id_="node-enforcement")
     height = chart.height(Shown(node, 0, 1, drawn.marks))
     strip = panels.figure(chart.lane_strip(drawn), "node-lanes", height)
     return panels.panel(TITLE, strip, aside=link, id_="node-enforcement")

@@ -87,8 +87,8 @@ def render(view: View, search: str) -> Component:
     if not len(snapshot.tables[ENFORCEMENT.name]):
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
         # so nothing on it follows news: a callback of which only some outputs are there is an error in the browser.
-        state = enforcing.empty_state(view) or panels.empty("No action of an agent is known.", command=enforcing.GATHER)
-        return html.Div([head, PARTS["enforcement-told"].panel_of(view, search), state], className="page")
+        panel = PARTS["enforcement-told"].panel_of(view, search)
+        return html.Div([head, panel, enforcing.empty_state(view)], className="page")
     news = dcc.Store(id=NEWS, data=_revision(view))
     hand, facts = (html.Div(part.panel_of(view, search), id=id_) for id_, part in PARTS.items())
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
