@@ -75,7 +75,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
             all_names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
             raise SettingsError(
                 f"forecasting.plugins: no forecaster is named {name!r}",
-                fix=f"Did you mean {near}?" if near else f"Installed are {all_names}.",
+                fix=f"{f'Did you mean {near}? ' if near else ''}Installed are {all_names}.",
             )
         taken.add(name)
         # An instance of a plug-in's class; CotenantError naming the plug-in when its import or constructor fails.

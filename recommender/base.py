@@ -65,7 +65,7 @@ def load_strategy(name: str) -> RecommendationStrategy:
         table = strategies()
     if name not in table:
         near = closest_name(name, table)
-        hint = f"Did you mean {near}?" if near else f"Known strategies: {', '.join(sorted(table))}."
+        hint = f"{f'Did you mean {near}? ' if near else ''}The strategies are {', '.join(sorted(table))}."
         raise SettingsError(f"recommender.strategy: no strategy is named {name!r}", fix=hint)
     try:
         strategy: RecommendationStrategy = table[name].load()()

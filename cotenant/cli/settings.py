@@ -13,7 +13,7 @@ from cotenant.base import measures
 from cotenant.base.commands.call import ROWS, CommandCall, command
 from cotenant.base.commands.output import message
 from cotenant.base.commands.session import examples, new_app, remember_cluster, session_of
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import SettingsError, UsageError
 from cotenant.base.settings import docs as pages
 from cotenant.base.settings.catalogue import catalogue, mask_secrets
 from cotenant.base.settings.clusters import select_cluster
@@ -78,14 +78,50 @@ def validate(
     session = session_of(ctx)
     session = session if file is None else session.with_config(file)
     loaded = session.read()
+    require_known_names(loaded.of(Settings))
     for name in loaded.clusters:
-        session.of_cluster(name).read()
+        require_known_names(session.of_cluster(name).read().of(Settings))
     count = measures.matching_count(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
     of_clusters = f"; checked for clusters too: {', '.join(loaded.clusters)}" if loaded.clusters else ""
     verb = "is" if count == 1 else "are"
     message(
         f"valid: {count} of {len(loaded.origins)} settings {verb} set, the others are at their default{of_clusters}"
     )
+
+
+def require_known_names(loaded: Loaded[Settings]) -> None:
+    """Raise SettingsError, with its place, if a set value names a strategy, plug-in or feature that does not exist.
+
+    What is not set is not checked: the packages that know the names may be missing here.
+    """
+    for path in ("recommender.strategy", "forecasting.plugins", "manager.features_off", "enforcer.strategies_off"):
+        origin = loaded.origins[path]
+        if origin.source is not SettingSource.DEFAULT:
+            try:
+                _look_up(path, loaded.settings)
+            except (SettingsError, UsageError) as error:
+                raise SettingsError(f"{origin.where}: {error.message}", fix=error.fix) from error
+
+
+def _look_up(path: str, settings: Settings) -> None:
+    """Have the room that a setting belongs to look up the names in it; raise its error if there is no such name."""
+    match path:
+        case "recommender.strategy":
+            from cotenant.recommender.base import load_strategy
+
+            load_strategy(settings.recommender.strategy)
+        case "forecasting.plugins":
+            from cotenant.forecasting.plugins import members
+
+            members(tuple(settings.forecasting.plugins))
+        case "manager.features_off":
+            from cotenant.manager.features import enabled_features
+
+            enabled_features(settings)
+        case "enforcer.strategies_off":
+            from cotenant.enforcer.decide.registry import strategies
+
+            strategies(settings.enforcer)
 
 
 @app.command(epilog=examples("cotenant config schema > settings.schema.json"))

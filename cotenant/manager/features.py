@@ -14,6 +14,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.loop import Feature, NoElection
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.controllers.watched import watched_node, watched_pod
+from cotenant.base.errors import SettingsError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
@@ -106,7 +107,13 @@ class FeatureDependencies:
 
 
 def enabled_features(settings: Settings) -> list[str]:
-    """Return the names of the features to run: those enabled by the settings, and the default ones not disabled."""
+    """Return the names of the features to run: those enabled by the settings, and the default ones not disabled.
+
+    Raise SettingsError if `manager.features_off` names an unknown feature.
+    """
+    if unknown := sorted(set(settings.manager.features_off) - set(NAMES)):
+        fix = f"The features are {', '.join(NAMES)}."
+        raise SettingsError(f"manager.features_off: no feature is named {unknown[0]!r}", fix=fix)
     descheduler = settings.descheduler
     asked_for = {
         "queues": settings.queues.enabled,

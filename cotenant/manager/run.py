@@ -20,7 +20,7 @@ from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import FIELD_MANAGER, ObjectNote
 from cotenant.base.controllers.loop import AlwaysLeads, Feature, FeatureRunner, Hub, LoopContext, NoElection
 from cotenant.base.controllers.sender import Leadership, Sender
-from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.errors import CotenantError
 from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.kube import EventRecorder, KubeClient, Lease, fresh_identity
 from cotenant.base.kube.client import OLD_DEFINITION
@@ -29,7 +29,7 @@ from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.sections import MANAGER_PORT
 from cotenant.manager.feature_status import Board
-from cotenant.manager.features import NAMES, FeatureDependencies, enabled_features, features, mirrors_of
+from cotenant.manager.features import FeatureDependencies, enabled_features, features, mirrors_of
 from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.enforcement.collector import EnforcementCollector
 from cotenant.settings import Settings
@@ -64,11 +64,7 @@ class Manager:
         clock: Clock | None = None,
     ) -> None:
         """Create a manager that has sent no request yet; raise SettingsError for an unknown feature."""
-        unknown = sorted(set(settings.manager.features_off) - set(NAMES))
-        if unknown:
-            fix = f"The features are {', '.join(NAMES)}."
-            raise SettingsError(f"manager.features_off: no feature is named {unknown[0]!r}", fix=fix)
-        options = options or Options()
+        options, names = options or Options(), enabled_features(settings)
         self._settings, self._clock = settings, clock or SystemClock()
         own = settings.manager
         self._lease: Lease | None = None
@@ -85,7 +81,6 @@ class Manager:
             self._events = EventRecorder(client, FIELD_MANAGER, self._clock, self.leadership.require)
             self.gatherer = EnforcementCollector(client, settings, options.cluster, self.leadership, self._clock)
         wake = threading.Event()
-        names = enabled_features(settings)
         self.mirrors = mirrors_of(client, settings, names, wake)
         self.board = Board(settings.manager.namespace, audit, self._events, self.mirrors)
         self.hub = Hub(self.mirrors, wake)

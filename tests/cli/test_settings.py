@@ -67,6 +67,26 @@ def test_validate_accepts_and_refuses_a_file(tmp_path: Path) -> None:
     assert f"{file} line 1: dashboard.port is '99999', it must be whole number, >= 0, <= 65535" in bad.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "message", "listed_name"),
+    [
+        ("recommender: {strategy: vpaa}", "no strategy is named 'vpaa'", "krr-simple-limit"),
+        ("forecasting: {plugins: [oracle]}", "no forecaster is named 'oracle'", "cotenant.forecasters"),
+        ("manager: {features_off: [colo]}", "no feature is named 'colo'", "colocation"),
+        ("enforcer: {strategies_off: [burst]}", "names 'burst': no such strategy", "cpu-burst"),
+        ("clusters: {east: {recommender: {strategy: vpaa}}}", "no strategy is named 'vpaa'", "krr-simple-limit"),
+    ],
+)
+def test_validate_refuses_a_name_that_nothing_has_and_lists_the_names_there_are(
+    tmp_path: Path, text: str, message: str, listed_name: str
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(f"{text}\n")
+    refused = invoke("validate", str(file))
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert f"{file} line 1" in refused.stderr and message in refused.stderr and listed_name in refused.stderr
+
+
 def test_schema_and_docs_are_the_generated_ones() -> None:
     assert json.loads(invoke("schema").stdout) == schema(Settings)
     assert invoke("docs").stdout == settings_markdown(Settings)

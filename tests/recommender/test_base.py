@@ -57,10 +57,10 @@ def test_strategies_are_found_where_the_distribution_is_not_installed(monkeypatc
     assert set(strategies()) == set(BUILT_IN)
 
 
-def test_an_unknown_strategy_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_strategy_is_refused_with_the_nearest_name_and_all_others() -> None:
     with pytest.raises(SettingsError, match="'krr-simpel'") as caught:
         load_strategy("krr-simpel")
-    assert caught.value.fix == "Did you mean krr-simple?"
+    assert caught.value.fix.startswith("Did you mean krr-simple? The strategies are cotenant, krr-simple, ")
     with pytest.raises(SettingsError) as other:
         load_strategy("zzz")
     assert "vpa" in other.value.fix
