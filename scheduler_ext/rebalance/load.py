@@ -199,9 +199,9 @@ class BudgetIndex:
     def __init__(self, budgets: Sequence[DisruptionBudget]) -> None:
         self._budgets = budgets
         self._filed: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-        named = [_named_labels(budget) for budget in budgets]
-        use = Counter(label for labels in named for label in chain.from_iterable(labels))
-        for number, (budget, labels) in enumerate(zip(budgets, named, strict=True)):
+        required = [_named_labels(budget) for budget in budgets]
+        use = Counter(label for labels in required for label in chain.from_iterable(labels))
+        for number, (budget, labels) in enumerate(zip(budgets, required, strict=True)):
             unnamed = [(budget.namespace, "", "")]
             for label in min(labels, key=lambda values: sum(use[label] for label in values), default=unnamed):
                 self._filed[label].append(number)
