@@ -23,4 +23,4 @@ def test_a_quota_has_its_amounts_and_waiting_pods_as_long_as_it_exists() -> None
     metrics.show(replace(REPORT, quotas=REPORT.quotas[:1]), view)
     assert registry.get_sample_value("cotenant_quota_request", cpu) is None
     assert registry.get_sample_value("cotenant_quota_waiting_pods", {"quota": "research"}) is None
-    assert registry.get_sample_value("cotenant_quota_waiting_pods", {"quota": "company"}) == 3
+    assert registry.get_sample_value("cotenant_quota_waiting_pods", {"quota": "company"}) == 1
