@@ -98,13 +98,13 @@ def require_known_names(loaded: Loaded[Settings]) -> None:
         origin = loaded.origins[path]
         if origin.source is not SettingSource.DEFAULT:
             try:
-                _look_up(path, loaded.settings)
+                _load_named(path, loaded.settings)
             except (SettingsError, UsageError) as error:
                 raise SettingsError(f"{origin.where}: {error.message}", fix=error.fix) from error
 
 
-def _look_up(path: str, settings: Settings) -> None:
-    """Have the room that a setting belongs to look up the names in it; raise its error if there is no such name."""
+def _load_named(path: str, settings: Settings) -> None:
+    """Load what a setting names, in the room that it belongs to; raise that room's error if nothing has the name."""
     match path:
         case "recommender.strategy":
             from cotenant.recommender.base import load_strategy
