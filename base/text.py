@@ -91,6 +91,11 @@ def digits_beside(limit: float, value: float, fewest: int = 0) -> int:
     )
 
 
+def small_percent(ratio: float) -> str:
+    """Return a finite ratio in percent with two decimals, or with more if it would be near 0: 0.00006 -> "0.006 %"."""
+    return percent(ratio, digits_beside(0.0, 10 * ratio, 2))
+
+
 def share(ratio: float) -> str:
     """Return a finite share of a whole in tenths of a percent, never rounded up: "99.9 %"."""
     return percent(math.floor(1000 * ratio + 1e-9) / 1000, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.base.text import percent
+from cotenant.base.text import small_percent
 from cotenant.base.usage.backtest import RiskOutcome, WhatIf
 from cotenant.base.usage.extremes import extremes
 from cotenant.base.usage.usage import DAY_SECONDS
@@ -39,12 +39,14 @@ def shortage(chosen: RiskOutcome) -> Chart:
     shares = np.array([100 * day.short for day in chosen.days], dtype=np.float64)
     layout = lines.over_time("%", _with_halves(times), showlegend=False, meta=base.IN_TIME)
     ends = extremes(shares)
-    text = f"Node-time short of capacity: {percent(chosen.short, 2)} on average"
+    text = f"Node-time short of capacity: {small_percent(chosen.short)} on average"
     if ends is not None:
         when = display.moment(chosen.days[ends.most_at].start_seconds)
-        text += f", at most {ends.most:.2f} % on the day from {when}"
+        text += f", at most {small_percent(ends.most / 100)} on the day from {when}"
     text += "."
-    return Chart({"data": [_bars(times, shares, "Node-time short, %", base.RED)], "layout": layout}, text)
+    layout["yaxis"]["automargin"] = True  # for the decimals of a small share
+    hover = {"customdata": [small_percent(day.short) for day in chosen.days], "hovertemplate": "%{customdata}"}
+    return Chart({"data": [_bars(times, shares, "Node-time short, %", base.RED) | hover], "layout": layout}, text)
 
 
 def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
@@ -67,7 +69,7 @@ def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     text = (
         f"From {first.risk_percent:g} to {last.risk_percent:g} % risk batch gets {first.batch_core_hours:,.0f} to "
         f"{last.batch_core_hours:,.0f} core-hours, "
-        f"with {100 * first.short:.2f} to {percent(last.short, 2)} of node-time short of capacity."
+        f"with {small_percent(first.short)} to {small_percent(last.short)} of node-time short of capacity."
     )
     return Chart({"data": traces, "layout": layout}, text)
 
@@ -93,7 +95,8 @@ def _points(
         "x": [100 * outcome.short for outcome in outcomes],
         "y": [outcome.batch_core_hours for outcome in outcomes],
         "text": [name if outcome.risk_percent is None else f"{outcome.risk_percent:g} % risk" for outcome in outcomes],
-        "hovertemplate": "%{text}: %{y:,.0f} core-hours, %{x:.2f} % of node-time short of capacity<extra></extra>",
+        "customdata": [small_percent(outcome.short) for outcome in outcomes],
+        "hovertemplate": "%{text}: %{y:,.0f} core-hours, %{customdata} of node-time short of capacity<extra></extra>",
         "line": {"color": colour},
         "marker": {"color": colour, "size": size},
     }

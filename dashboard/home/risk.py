@@ -12,7 +12,7 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.people import Right
-from cotenant.base.text import percent, visible
+from cotenant.base.text import small_percent, visible
 from cotenant.base.usage.backtest import FAILED, RiskOutcome, WhatIf
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
@@ -81,7 +81,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     return [
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
         panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", compared),
-        panels.stat("Node-time short", percent(chosen.short, 2), evicted),
+        panels.stat("Node-time short", small_percent(chosen.short), evicted),
         panels.stat("p99 of services", f"{chosen.latency_ratio:.3f} x", "of p99 without batch"),
     ]
 

@@ -56,6 +56,18 @@ def test_charts_hold_the_days_and_say_the_same_in_words() -> None:
     assert "0.5 to 5 % risk" in curve.summary
 
 
+def test_a_small_share_of_node_time_is_no_zero_and_the_same_in_number_sentence_and_chart() -> None:
+    # Two days, of which one was short for 0.012 % of the node-time: 0.006 % on average.
+    chosen = REPLAY.risks[0]
+    days = (replace(chosen.days[0], short=0.0), replace(chosen.days[1], short=0.00012))
+    rare = replace(chosen, short=0.00006, days=days)
+    assert "0.006 %" in text_of(risk.stats(REPLAY, rare)) and "0.00 %" not in text_of(risk.stats(REPLAY, rare))
+    drawn = charts.shortage(rare)
+    assert "0.006 % on average, at most 0.012 % on the day" in drawn.summary
+    assert drawn.figure["data"][0]["customdata"] == ["0.00 %", "0.012 %"]
+    assert charts.curve(replace(REPLAY, risks=(rare,)), rare).figure["data"][1]["customdata"] == ["0.006 %"]
+
+
 class Unreplayed:
     """Results of which no replay is stored."""
 

@@ -25,6 +25,7 @@ HELPERS = frozenset(
         "gpus",
         "money",
         "percent",
+        "small_percent",
         "share",
     }
     | {"three_digits", "count_of"}

@@ -25,7 +25,7 @@ from cotenant.base.commands.session import examples, new_app, session_of
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
 from cotenant.base.tables.quantity import Unit
-from cotenant.base.text import percent
+from cotenant.base.text import small_percent
 from cotenant.experiment.outcome import RISKS_PERCENT, STORED, what_if
 from cotenant.settings import Settings
 from cotenant_lab.simulation.peaks.replay_table import peak_replays
@@ -378,7 +378,7 @@ def summary(outcomes: Sequence[SharingOutcome]) -> str:
     short, their_short = (mean_violation_ratio(way) for way in (ours, theirs))
     return (
         f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
-        f"short of capacity {percent(short, 2)} of the time against {percent(their_short, 2)} "
+        f"short of capacity {small_percent(short)} of the time against {small_percent(their_short)} "
         "(a simulation: docs/simulate.md says what it assumes)"
     )
 
