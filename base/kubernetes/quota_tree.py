@@ -264,7 +264,7 @@ def quantity_of(resource: str, amount: int) -> str:
 def _names(annotations: Mapping[str, Any], key: str) -> tuple[str, ...]:
     names = _json(annotations, key, [])
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-        raise UsageError(f"{_path(key)} is not a list of names", fix='Write a JSON list, such as ["shop"].')
+        raise UsageError(f"{_path(key)}: is not a list of names", fix='Write a JSON list, such as ["shop"].')
     return tuple(names)
 
 
@@ -275,7 +275,7 @@ def _json(annotations: Mapping[str, Any], key: str, absent: Any) -> Any:
     try:
         return msgspec.json.decode(text)
     except (TypeError, *UNDECODABLE) as error:
-        raise UsageError(f"{_path(key)} is not JSON ({error})", fix="Correct the annotation.") from error
+        raise UsageError(f"{_path(key)}: is not JSON ({error})", fix="Correct the annotation.") from error
 
 
 def _path(annotation: str) -> str:
@@ -286,5 +286,5 @@ def _require_mapping(value: Any, what: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UsageError(f"{what} is not an object", fix="Correct the ElasticQuota.")
+        raise UsageError(f"{what}: is not an object", fix="Correct the ElasticQuota.")
     return value

@@ -146,7 +146,7 @@ def test_the_overview_has_the_worst_day_in_numbers_and_words(analysis: Analysis)
     page = overview.overview(analysis, demo=False, strategy="balanced")
     assert set(page.worst_days) == {"cpu", "memory"}
     assert [day.tested_days for day in page.worst_days.values()] == [20, 20]
-    assert [worst_day_sentence.partition(" at risk ")[0] for worst_day_sentence in page.worst_day_sentences] == [
+    assert [worst_day_sentence.partition(" at a risk ")[0] for worst_day_sentence in page.worst_day_sentences] == [
         "CPU",
         "Memory",
     ]
