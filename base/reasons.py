@@ -41,7 +41,7 @@ class Reason(ExplainedCode):
     SEVERAL_TEMPLATES = "several-templates", "Pods of one owner differ in their role or their requests, and pods that differ have a container of this name."
     POD_AMOUNTS = "pod-amounts", "The pod sets spec.resources, which counts instead of its containers' amounts: changing the containers' amounts frees nothing."
     HPA_ON_RESOURCE = "hpa-on-resource", "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target."
-    HPA_UNSOLVED = "hpa-unsolved", "A HorizontalPodAutoscaler has a target that cannot be computed together with the request: the target is no utilisation or is of one container, there are several targets, or an upper bound of the request would bring the target above 90 %. Prometheus alone does not say whether a target of pods with several containers is of one container."
+    HPA_UNSOLVED = "hpa-unsolved", "A HorizontalPodAutoscaler has a target that cannot be computed together with the request: the target is no utilisation or is of one container, the workload requests nothing of its resource, there are several targets, or an upper bound of the request would bring the target above 90 %. Prometheus alone does not say whether a target of pods with several containers is of one container."
     EXCLUDED = "excluded", "An annotation of the workload asks for no recommendation."
     DELETED = "deleted", "The workload is not in the cluster any more, or has had no pod for three days."
     BEST_EFFORT = "best-effort", "The workload requests nothing on purpose (best effort); a request would change its QoS class."

@@ -71,7 +71,7 @@ class LedgerMarks:
         now_seconds: float,
         taken: Mapping[WorkloadRef, TakenStep],
     ) -> LedgerMarks:
-        """Return the marks with only the trials that did harm and have not expired; reviews warn about other trials."""
+        """Return the marks; of earlier changes (`trials`), only those that did harm in the last COUNTS_SECONDS."""
         counting = {
             ref: tuple(trial for trial in tried if trial.harm and now_seconds - trial.seconds < COUNTS_SECONDS)
             for ref, tried in trials.items()

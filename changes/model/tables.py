@@ -37,7 +37,7 @@ CHANGES: Final = Schema(
             "state",
             "State",
             Kind.TEXT,
-            "State: unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back, gone.",
+            f"State: {', '.join(ChangeState)}.",
             essential=True,
         ),
         Column("method", "Method", Kind.TEXT, "How the change reaches the pods: template, in-place, annotate."),

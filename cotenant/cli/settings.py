@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -90,17 +90,24 @@ def validate(
 
 
 def require_known_names(loaded: Loaded[Settings]) -> None:
-    """Raise SettingsError, with its place, if a set value names a strategy, plug-in or feature that does not exist.
+    """Raise SettingsError, with its place, if a set value names what does not exist, or a window that is none.
 
     What is not set is not checked: the packages that know the names may be missing here.
     """
-    for path in ("recommender.strategy", "forecasting.plugins", "manager.features_off", "enforcer.strategies_off"):
+    for path in _NAMES:
         origin = loaded.origins[path]
         if origin.source is not SettingSource.DEFAULT:
             try:
                 _load_named(path, loaded.settings)
             except (SettingsError, UsageError) as error:
                 raise SettingsError(f"{origin.where}: {error.message}", fix=error.fix) from error
+
+
+_NAMES: Final = (
+    *("recommender.strategy", "forecasting.plugins", "forecasting.holidays", "manager.features_off"),
+    *("enforcer.strategies_off", "actions.windows", "autopilot.ceiling.windows"),
+)
+"""Settings whose values are looked up or parsed by the room that they belong to, when it needs them."""
 
 
 def _load_named(path: str, settings: Settings) -> None:
@@ -114,6 +121,17 @@ def _load_named(path: str, settings: Settings) -> None:
             from cotenant.forecasting.plugins import members
 
             members(tuple(settings.forecasting.plugins))
+        case "forecasting.holidays":
+            from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+            from cotenant.forecasting.local_time.calendars import Calendar
+
+            Calendar.of(TimeGrid(0, DAY_SECONDS, 1), 0, settings.forecasting)
+        case "actions.windows" | "autopilot.ceiling.windows":
+            from cotenant.changes.decide.change_windows import parse_window
+
+            own = settings.actions if path == "actions.windows" else settings.autopilot.ceiling
+            for text in own.windows:
+                parse_window(text)
         case "manager.features_off":
             from cotenant.manager.features import enabled_features
 

@@ -70,8 +70,8 @@ class Past:
 class BacktestTrial:
     """A back-test at one moment: the past of n series, and the actual values of the m series that are scored.
 
-    `rows` (m,): indices of the scored series in `trial`'s values; `scored` (n,): True for scored rows of `past`;
-    `actual` (m, horizon): values after that moment; `highest` (m,): the highest value at the step of the measurement.
+    `rows` (m,): indices of the scored series in the values that were split; `scored` (n,): True for scored rows of
+    `past`; `actual` (m, horizon): values after that moment; `highest` (m,): the highest of the measured values then.
     """
 
     origin_seconds: int

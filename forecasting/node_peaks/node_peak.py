@@ -76,7 +76,7 @@ class NodeLimits:
 
     @classmethod
     def of(cls, limits: npt.ArrayLike) -> NodeLimits:
-        """Return NodeLimits with these limits and no requests of cold pods."""
+        """Return nodes of these limits (n,), on which no pod without usage history runs."""
         warm_limits = np.asarray(limits, dtype=np.float64)
         return cls(warm_limits, np.zeros_like(warm_limits))
 

@@ -72,12 +72,15 @@ def test_validate_accepts_and_refuses_a_file(tmp_path: Path) -> None:
     [
         ("recommender: {strategy: vpaa}", "no strategy is named 'vpaa'", "krr-simple-limit"),
         ("forecasting: {plugins: [oracle]}", "no forecaster is named 'oracle'", "cotenant.forecasters"),
+        ("forecasting: {holidays: XX}", "XX", "country"),
+        ("actions: {windows: [nights]}", "'nights' is not a change window", "mon-fri 20:00-06:00"),
+        ("autopilot: {ceiling: {windows: [daily 01:00-05:00 Berlin]}}", "'Berlin' is not a time zone", "Europe/Berlin"),
         ("manager: {features_off: [colo]}", "no feature is named 'colo'", "colocation"),
         ("enforcer: {strategies_off: [burst]}", "names 'burst': no such strategy", "cpu-burst"),
         ("clusters: {east: {recommender: {strategy: vpaa}}}", "no strategy is named 'vpaa'", "krr-simple-limit"),
     ],
 )
-def test_validate_refuses_a_name_that_nothing_has_and_lists_the_names_there_are(
+def test_validate_refuses_what_nothing_can_use_and_says_what_there_is(
     tmp_path: Path, text: str, message: str, listed_name: str
 ) -> None:
     file = tmp_path / "s.yaml"

@@ -264,7 +264,7 @@ def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSett
 
 
 def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
-    """Yield creations of missing Kubernetes PodGroups that pods name; if they place a gang, once it is complete."""
+    """Yield creations of missing PodGroups that pods name; if kube-scheduler places the gang, once it is complete."""
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):
