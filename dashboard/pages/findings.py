@@ -19,7 +19,7 @@ from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import FINDINGS
 
-WIDTHS: Final = {"severity": 118, "saving_month": 108, "evidence": 440, "proposal": 460}
+WIDTHS: Final = {"severity": 118, "saving_month": 118, "evidence": 440, "proposal": 460}
 """Column -> width in pixels, where the heading is wider than the cells, or people copy a sentence from a cell."""
 
 
