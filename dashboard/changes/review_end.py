@@ -249,7 +249,7 @@ def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, wh
     rows = []
     for status in statuses:
         tone, text = STATES[status.state]
-        due = status.accepted_seconds + 60 * soak_minutes
+        due = (status.begun_seconds or status.accepted_seconds) + 60 * soak_minutes
         soaks = [html.P(["Verified from ", panels.moment(due), " on."])] if status.state is ChangeState.APPLIED else []
         details = [html.P(visible(status.words))] if status.words else []
         workload = visible(status.change.workload)

@@ -320,10 +320,11 @@ class StoreSource:
         if row is None:
             return None
         key = (snapshot.version, ref)
-        if key not in self._stories:
+        story = self._stories.get(key)
+        if story is None:
             where = _key_of(ref)
             ahead = self._rows(views.FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
-            self._stories[key] = Story(
+            story = self._stories[key] = Story(
                 workload=row,
                 portraits={r["resource"]: r for r in self._rows(views.portraits_of(ref.namespace), where)},
                 forecasts={r["resource"]: r for r in ahead},
@@ -333,7 +334,7 @@ class StoreSource:
             )
             while len(self._stories) > REMEMBERED_STORIES:
                 self._stories.popitem(last=False)
-        return self._stories[key]
+        return story
 
     def _read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
         """Return the rows that have these texts; none if the table was never written."""

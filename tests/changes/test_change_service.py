@@ -215,8 +215,8 @@ def test_a_ledger_in_which_nothing_is_written_lacks_nothing(cluster: acting.Scen
     assert (health.rows, health.notes, health_words(health)) == (
         0,
         (),
-        "The audit log is empty; it cannot be checked whether the log's last entries were removed: the cluster stores "
-        "no head of the log",
+        "The audit log is empty; whether the log's last entries were removed cannot be checked: the cluster stores "
+        "no hash of the last",
     )
 
 

@@ -71,7 +71,7 @@ def test_a_recorder_whose_terminal_is_closed_frees_its_lease(tmp_path: Path) -> 
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         place = ("--kubeconfig", str(kubeconfig), "--store", (tmp_path / "store").as_uri(), "--port", "0")
         recorder = OnATerminal(sys.executable, "-c", ENTRY, "serve", "recorder", *place)
-        recorder.await_text("Recording the cluster")
+        recorder.await_text("This recorder stores usage of")
 
         def holders() -> list[str]:
             leases = server.state.items(("coordination.k8s.io", "leases"))

@@ -245,7 +245,7 @@ def test_an_ascii_locale_gets_escapes_instead_of_an_error(tmp_path: Path) -> Non
 
 def test_a_table_wider_than_the_terminal_is_not_cut() -> None:
     _, shown = on_a_terminal("config", "show", "store", "-o", "wide", env={"COLUMNS": "40"})
-    assert "fsspec URL of the store; empty means the user's data folder" in COLOUR.sub("", shown).replace("\r\n", "")
+    assert "fsspec URL of the store; empty means the folder cotenant in" in COLOUR.sub("", shown).replace("\r\n", "")
 
 
 def test_the_completion_of_bash_is_shown_and_installed(tmp_path: Path) -> None:

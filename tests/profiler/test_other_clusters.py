@@ -308,7 +308,7 @@ CASES: dict[str, Case] = {
         [replace(x, labels={**x.labels, "node": f"{x.labels['node']}.lan"}) if x.metric.startswith("kube_")
          and "node" in x.labels else x for x in PLAIN],
         345,
-        says="of other names, such as node-1, than the nodes have, such as node-1.lan",
+        says="series name nodes such as node-1, but the nodes have names such as node-1.lan",
     ),
     "kube-state-metrics alone names the cluster": of_web(
         [replace(x, labels={**x.labels, "cluster": "a"}) if x.metric.startswith("kube_") else x for x in PLAIN], 345

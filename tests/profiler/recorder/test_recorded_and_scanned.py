@@ -385,7 +385,7 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
         # The slot in which the kubelet went away and the one in which it came back are half recorded.
         stands = recorded if interval <= 60 else np.zeros_like(recorded)
         assert ((share > 1.9) == ~stands).all(), (name, share)
-    assert ("the recorder's usage is preferred" in scan.notes) is (interval <= 60)
+    assert ("usage is the recorder's" in scan.notes) is (interval <= 60)
 
 
 @pytest.mark.slow
