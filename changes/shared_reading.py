@@ -65,8 +65,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         self._every_seconds = every_seconds
         self._asked_seconds = float("-inf")
         self._lock = threading.Lock()
-        self._done = threading.Event()
-        self._done.set()
+        self._under_way: threading.Event | None = None
 
     def now(self) -> AnswerT:
         """Return the last answer, which may be old, and start a refresh if it is."""
@@ -75,26 +74,31 @@ class BackgroundRefresh(Generic[AnswerT]):
 
     def fresh(self, wait_seconds: float) -> AnswerT:
         """Return an answer not older than `every_seconds` if it comes in time, else the last one."""
-        self._begin()
-        self._done.wait(wait_seconds)
+        done = self._begin()
+        if done is not None:
+            done.wait(wait_seconds)
         return self._answer
 
     def forget(self) -> None:
-        """Refresh the answer at the next call, because something was changed."""
-        self._asked_seconds = float("-inf")
-
-    def _begin(self) -> None:
+        """Refresh the answer at the next call, because something was changed; a query that was asked before is void."""
         with self._lock:
-            old = time.monotonic() - self._asked_seconds >= self._every_seconds
-            if not old or not self._done.is_set():
-                return
-            self._asked_seconds = time.monotonic()
-            self._done.clear()
-        threading.Thread(target=self._run, name="glance", daemon=True).start()
+            self._asked_seconds, self._under_way = float("-inf"), None
 
-    def _run(self) -> None:
+    def _begin(self) -> threading.Event | None:
+        """Start a query if the answer is old, and return the event that ends the one under way, if there is one."""
+        with self._lock:
+            if self._under_way is None and time.monotonic() - self._asked_seconds >= self._every_seconds:
+                self._asked_seconds, self._under_way = time.monotonic(), threading.Event()
+                threading.Thread(target=self._run, args=(self._under_way,), name="glance", daemon=True).start()
+            return self._under_way
+
+    def _run(self, done: threading.Event) -> None:
         """Query on the thread, and wake those who wait for the answer, even after a failure."""
         try:
-            self._answer = self._ask()
+            answer = self._ask()
+            with self._lock:
+                self._answer = answer if self._under_way is done else self._answer
         finally:
-            self._done.set()
+            with self._lock:
+                self._under_way = None if self._under_way is done else self._under_way
+            done.set()

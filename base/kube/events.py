@@ -68,10 +68,10 @@ class EventRecorder:
 
     def flush(self) -> int:
         """Write the Events that are due and return their number; failed writes are retried at a later call."""
-        with self._lock:
-            due = self._backlog.due(self._clock.now_seconds())
         written = 0
         with self._flushing:
+            with self._lock:
+                due = self._backlog.due(self._clock.now_seconds())
             for subject, series in due:
                 try:
                     self._write(subject, series)

@@ -309,7 +309,9 @@ class Recorder:
         except CotenantError as error:
             self.term.error = error
             self.term.hourly = writing.HourlyAmounts()  # nobody knows how much of it was stored
-            log.warning("usage is not stored yet", slots=len(containers), error=error.message, fix=error.fix)
+            log.warning(
+                "usage is not stored yet", slots=max(len(containers), len(nodes)), error=error.message, fix=error.fix
+            )
             return False
         return True
 

@@ -425,6 +425,11 @@ def test_what_is_not_there_is_said_and_written_down(cluster: Scene, service: Clu
             ),
         )
     assert [row.event for row in cluster.rows()] == ["plan-refused", "plan-refused"]
+    # a name that would lead to another object, here to the workload web, is nobody's
+    for name in ("web?x=1", "../deployments/web", "x%2f..%2fweb", ".."):
+        terms = PlanTerms(1, window=Span(SIX, SIX + HOUR))
+        with pytest.raises(NoData, match="there is no Deployment"):
+            service.do(OWNER, MakePlan(workload=WorkloadRef(NAMESPACE, "Deployment", name), terms=terms, name="own"))
 
 
 @pytest.mark.slow

@@ -185,7 +185,7 @@ class ClusterMoveService:
         with self._acts.acting(who, "approve moves", self._config.clock) as (client, subject):
             planned = self._load_planned_moves(client, who)
             outcomes = [planned.approved(subject(pod), reason.strip()) for pod in pods]
-        self._jobs.forget()
+        self._forget_rounds()
         return outcomes
 
     def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
@@ -200,7 +200,7 @@ class ClusterMoveService:
             intent = withdraw_job(body)
             events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)
             subject(pod).carry_out(events, lambda: intent, Writer(client, FIELD_MANAGER).send, reason.strip())
-        self._jobs.forget()
+        self._forget_rounds()
         return MoveOutcome(pod, job)
 
     def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
@@ -238,7 +238,7 @@ class ClusterMoveService:
         return frozenset(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
 
     def _forget_rounds(self) -> None:
-        """Drop the cached readings, so that the next request reads the cluster with its new taints."""
+        """Drop the cached readings, so that the next request reads the cluster with its new jobs and taints."""
         for reading in (self._reading, self._round, self._emptying, self._jobs):
             reading.forget()
 

@@ -161,7 +161,8 @@ def plan_creation(client: KubeClient, requested: Plan) -> Create:
 def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     """Return the CPU and memory that a pod of the workload requests; NoData without it, UsageError without requests."""
     owner, namespace = requested.owner, requested.namespace
-    workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
+    path = _owner_path(requested)
+    workload = client.get(path) if path else None
     if workload is None:
         raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Name a workload that exists.")
     template = dict(((workload.get("spec") or {}).get("template") or {}).get("spec") or {})
@@ -301,15 +302,21 @@ def _requests(quota_amounts: dict[str, Any]) -> dict[str, int]:
 Json = dict[str, Any]
 
 
-def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json]] | None:
-    """Return a plan's workload and its pods, or None if it does not exist; UsageError for an invalid pod template."""
+def _owner_path(plan: Plan) -> str:
+    """Return the API path of a plan's workload; "" for a name that no object can have."""
     owner = plan.owner
     parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
     # Kubernetes takes none of these as a segment of a path. The API server resolves an escaped "/" before it checks
     # rights: a name such as "a/../../x" asks for another resource, and its 403 would be taken for a missing right.
     if any(part in {"", ".", ".."} or {"/", "%"} & set(part) for part in parts):
-        return None
-    body = client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
+        return ""
+    return "/".join(["/apis", *(quote(part, safe="") for part in parts)])
+
+
+def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json]] | None:
+    """Return a plan's workload and its pods, or None if it does not exist; UsageError for an invalid pod template."""
+    owner, path = plan.owner, _owner_path(plan)
+    body = client.get(path) if path else None
     if body is None:
         return None
     what = f"{owner.kind} {plan.namespace}/{owner.name}: spec"

@@ -120,7 +120,7 @@ class ClusterPlanService:
             return sorted({*current, *(span for span in ahead if present is None or span > present)})
         until = now + days * DAY_SECONDS
         coming = takewhile(lambda span: span.start_seconds < until, schedule.occurrences(plan.recurring, now))
-        return sorted({*current, *islice(coming, most)})
+        return sorted({*current, *islice(coming, most)})[:most]
 
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
         """Return the next `count` windows of a schedule; raise UsageError if the schedule is invalid."""
