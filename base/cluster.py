@@ -98,7 +98,7 @@ class RunningSum:
         return self.in_force // self.pods
 
     def less_than(self, amount: float) -> float:
-        """Return `amount` times the number of pods, minus the counted requests: the sum by which these are too low."""
+        """Return by how much the sum of counted requests is below `amount` per pod; negative if it is above."""
         return self.pods * amount - self.counted
 
     def differs_from(self, amount: int) -> bool:

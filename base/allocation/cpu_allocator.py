@@ -149,7 +149,7 @@ def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | N
 
 
 def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) -> CpuOccupation:
-    """Return the CPUs that are not free: those that other pods own, and those that no pod may get (`withheld_cpus`)."""
+    """Return the CPUs that pods own or may not get (`withheld_cpus`), and the cores and NUMA nodes not shared."""
     taken = frozenset[int]().union(*withheld_cpus(cpus, node.annotations, node.name).values())
     taken |= frozenset[int]().union(*(pod.cpus for pod in cpus.pods if pod.by_kubelet))
     cores: set[int] = set()

@@ -92,7 +92,7 @@ class KindRequest:
 
     @property
     def chooses(self) -> bool:
-        """True if the choice depends on the devices' labels, functions or locations, or all of them are requested."""
+        """True if the request names labels, functions or locations of devices, or is for every selected device."""
         plain = (LabelSelector(), None, DeviceScope.NODE, False)
         return self.count is None or (self.selector, self.function_selector, self.scope, self.apart) != plain
 

@@ -174,7 +174,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         return self.mid_cpu_percent if resource is Resource.CPU else self.mid_memory_percent
 
     def mid_static_percent(self, resource: Resource) -> int:
-        """Return the percentage of capacity that mid pods may use in static mode."""
+        """Return the percentage of capacity that mid pods may use if `mid_mode` is "static"."""
         return self.mid_static_cpu_percent if resource is Resource.CPU else self.mid_static_memory_percent
 
 

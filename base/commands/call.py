@@ -32,7 +32,7 @@ SETTINGS: Final = {"store": "store.url", "kubeconfig": "kube.kubeconfig", "conte
 
 @dataclass(frozen=True)
 class CommandCall:
-    """One call of a command, with the values of its shared options by name; provides its settings and tables."""
+    """One call of a command: the values of its shared options by name, and the settings and tables that they select."""
 
     ctx: typer.Context
     given: Mapping[str, Any]

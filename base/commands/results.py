@@ -64,7 +64,7 @@ def open_store(settings: SettingSections, cluster: str | None) -> Store:
 
 
 def named_workload(settings: SettingSections, cluster: str | None, text: str) -> WorkloadRef:
-    """Return the workload that a person named by its full address, or by a name that is unique in the last scan."""
+    """Return the workload of a full address or scanned name; raise NoData if none matches, UsageError if several do."""
     from cotenant.base.identity import WorkloadRef
 
     try:
@@ -227,7 +227,7 @@ def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *
 def chosen_of_scan(
     scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
-    """Return the rows that match the namespaces and queries; raise UsageError for an unknown namespace without star."""
+    """Return the rows that match the namespaces and queries; raise UsageError for a name of an unknown namespace."""
     from cotenant.base.tables.filters import EMPTY
 
     require_namespaces(
@@ -239,7 +239,7 @@ def chosen_of_scan(
 def require_namespaces(
     stores: Sequence[Store], namespaces: list[str] | None, *, known_namespaces: AbstractSet[str] = frozenset()
 ) -> None:
-    """Raise UsageError for a namespace (without a star) that is in no store's inventory nor in `known_namespaces`."""
+    """Raise UsageError for a namespace (no pattern) that neither stored inventories nor `known_namespaces` contain."""
     from cotenant.base.tables.filters import exact, patterns
 
     spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]

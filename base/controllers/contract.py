@@ -41,7 +41,7 @@ class ObjectNote:
 
     @property
     def degrades(self) -> bool:
-        """True if the note shows that the feature itself works less well, not just an object that a person wrote."""
+        """True for a warning, unless it is about an object of a kind that people write one by one (`PEOPLES`)."""
         return self.warning and not self.subject.startswith(PEOPLES)
 
 

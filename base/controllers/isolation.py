@@ -62,12 +62,12 @@ class Watched(Generic[ItemT]):
         return ObjectVersion("computations", "", self.name, parts)
 
     def part_of(self, item: ItemT) -> str:
-        """Return the key of the smallest group that contains the item: "*" and the digest of its name."""
+        """Return the key of the smallest group that contains the item: "*" and the digest of the item's name."""
         name = "/".join(self.version_of(item)[:3]).encode(errors="surrogatepass")
         return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
 
     def parts_of(self, changed: Collection[ItemT]) -> list[str]:
-        """Return _TOGETHER and the groups that may make it hang: one per changed item, or (none or many) all items."""
+        """Return _TOGETHER and the groups to suspect: one per changed item, or all items if none or many changed."""
         few = 0 < len(changed) <= MOST_NAMED
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 

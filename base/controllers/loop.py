@@ -162,7 +162,7 @@ class RoundReporter(Protocol):
         """Record the condition of a feature after a cycle."""
 
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
-        """Record the feature's notes on objects."""
+        """Record a feature's notes on objects."""
 
     def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
         """Record the objects that a feature leaves out now, each with the reason; earlier records are replaced."""

@@ -33,7 +33,7 @@ def is_ours(metadata: ObjectMeta) -> bool:
 
 
 def is_other_program(field_manager: str) -> bool:
-    """Return whether a field manager is another program, which would overwrite a change of its fields."""
+    """Return whether a field manager is another program that publishes: none of those in `NO_PUBLISHERS`."""
     return not field_manager.startswith(NO_PUBLISHERS)
 
 

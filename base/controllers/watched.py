@@ -66,7 +66,7 @@ def watched_node(wire: ManagedNodeWire) -> WatchedNode:
 
 
 def watched_pod(wire: ObservedPodWire) -> Pod:
-    """Convert a Pod object for sums over nodes; a pod that has ended, or is a placeholder, gets an end time."""
+    """Convert a Pod object for sums over nodes; a pod that has ended, or is a placeholder, gets the end time 0."""
     observed = pod_of(wire)
     placeholder, start = is_placeholder(observed.namespace, observed.labels), observed.start_seconds
     return Pod(

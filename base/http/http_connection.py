@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def on_headers_complete(self) -> None:
-        """Refuse an unwanted request as soon as its head is complete, before its body is read."""
+        """Refuse a request on a connection too many, or with an encoded or too long body, before the body is read."""
         if self._stage is _Stage.DEAF:
             return
         self._stage = _Stage.BODY

@@ -86,7 +86,7 @@ class Listener:
         self._ready.wait(START_SECONDS)
 
     def stop(self) -> None:
-        """Respond to pending requests, then stop serving."""
+        """Stop serving; pending requests have LINGER_SECONDS + DRAIN_SECONDS to get their responses."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(LINGER_SECONDS + DRAIN_SECONDS + 1)

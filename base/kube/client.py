@@ -409,7 +409,7 @@ def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
 
 
 def unread_objects() -> dict[str, str]:
-    """Return the objects that the last list of their collection left out as unreadable, each with the reason."""
+    """Return the unreadable objects that this process's last list of each collection left out, each with the reason."""
     return {subject: why for reasons in list(_unread.values()) for subject, why in reasons.items()}
 
 
@@ -463,7 +463,7 @@ def _status_of(answer: ApiResponse) -> _ErrorStatus:
 
 
 def refusal(what: str, answer: ApiResponse) -> ClusterError:
-    """Return the error for a failure that is not a missing right; `what` names the server and the request."""
+    """Return the error for a failure that is not a missing right; `what` is the request, such as "watch PATH"."""
     kind = ClusterInvalid if _is_schema_mismatch(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         status = _status_of(answer)

@@ -254,7 +254,7 @@ class NodeInputs:
 
 
 def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
-    """Read a node's inputs; raise NoData if there is no such node. `namespace` is that of slo-controller-config."""
+    """Read a node's `NodeInputs`; raise NoData without the node. `namespace` is that of slo-controller-config."""
     node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeWire)
     if node is None:
         raise NoData(f"no node is named {name}", fix="`kubectl get nodes` lists all nodes.")

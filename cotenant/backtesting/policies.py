@@ -137,7 +137,7 @@ def _score(
 
 
 def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
-    """Return usage as inputs of the reclaim formulas, a row per node and decision, unmeasured if there is no sample."""
+    """Return the formulas' terms, a row per node and decision, from the slot before; unmeasured without a sample."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])

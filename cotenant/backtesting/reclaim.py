@@ -108,7 +108,7 @@ class Tally:
 
     @property
     def sample_violation(self) -> float:
-        """Share of usage samples above the predicted peak that was valid at their time."""
+        """Share of usage samples above the peak that was predicted for their time."""
         return float(self.above.sum() / max(self.samples.sum(), 1.0))
 
 
@@ -191,7 +191,7 @@ def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
 
 
 def tallies_by_factor(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
-    """Return by factor the test results of the predicted peaks multiplied by that factor."""
+    """Return by factor the tally of the predicted peaks multiplied by that factor."""
     return {factor: tally(trial, peaks * factor) for factor in factors}
 
 
@@ -236,7 +236,7 @@ def is_reachable(settings: Mapping[float, Tally], violation: float) -> bool:
 def compare(
     ours: Mapping[float, Tally], other: Mapping[float, Tally], violation: float, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Return the difference of savings shares at equal violation, and its 95 % interval (paired bootstrap of nodes)."""
+    """Return our savings share minus the other's at equal violation, and the difference's 95 % bootstrap interval."""
     n = len(next(iter(ours.values())).decisions)
     rng = np.random.default_rng(seed)
     drawn = [_difference(ours, other, violation, rng.integers(0, n, n)) for _ in range(_RESAMPLED)]

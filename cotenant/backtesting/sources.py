@@ -87,7 +87,7 @@ class StoredSeries:
 
     @classmethod
     def of(cls, store: Store, resource: Resource) -> StoredSeries:
-        """Return the newest stored days of a resource; raise NoData if none are stored."""
+        """Return a resource's series of at most the last MOST_DAYS stored days; raise NoData if none are stored."""
         span = store.span(USAGE[resource])
         if span is None:
             fix = "Run cotenant scan --prometheus URL first."

@@ -51,7 +51,7 @@ def load_command(entry: registry.CommandEntry) -> Any:
 
 
 def order_help(command: Any) -> None:
-    """Order the help: no types beside flags, and headings of their own for options on data sources and output."""
+    """Add --cluster and --dry-run where a command lacks them; put options under headings, flags without types."""
     names = {parameter.name for parameter in command.params}
     if "context" in names and "cluster" not in names:
         command.params.append(cluster_option())
@@ -68,7 +68,7 @@ def order_help(command: Any) -> None:
 
 @cache
 def cluster_option() -> Any:
-    """Return the option --cluster of a command that uses a kubeconfig context: the settings map it to a context."""
+    """Return the option --cluster of a command with --context; the settings give the named cluster's context."""
     app = new_app()
 
     @app.command()

@@ -35,7 +35,7 @@ def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -
 
 
 def nodes_short_of_memory(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
-    """Return the nodes whose agents may evict: memory use is at the threshold, or too little memory is free."""
+    """Return the nodes whose agents may evict: memory use has reached the threshold, or too little memory is free."""
     percent = used * 100 // capacity
     emergency = capacity - used < capacity * SETTINGS.memory_emergency_percent / 100
     return np.flatnonzero((percent >= policy.memory_evict_threshold_percent) | emergency)

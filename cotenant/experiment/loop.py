@@ -207,7 +207,7 @@ class SharingLoop:
 
 
 def jobs_of(world: World) -> BatchJobs:
-    """Return batch jobs with as much work as the nodes' mean free capacity, so that capacity limits batch."""
+    """Return batch jobs that would keep LOAD times the nodes' mean free CPU busy, so that capacity limits batch."""
     free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
     return sample_batch_jobs(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
 

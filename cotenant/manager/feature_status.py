@@ -152,7 +152,7 @@ class Board(Feature):
             self.report_notes([ObjectNote(subject, LEFT_OUT, sentence, warning=True)])
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Record that the status ConfigMap shows the latest states, if the write succeeded."""
+        """Record that the status ConfigMap shows the states that `decide` returned last, if the write succeeded."""
         if outcomes and outcomes[0].ok:
             self._shown = self._offered
 

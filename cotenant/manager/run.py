@@ -183,7 +183,7 @@ class Manager:
         return sum(runner.rounds for runner in self.runners if runner.feature.name == feature)
 
     def checks(self) -> Checks:
-        """Return the checks of the health probes; the manager is ready while all features have lists and a server."""
+        """Return the health checks; the manager is ready if no feature waits for its first lists or the API server."""
         return Checks(ready={"features": self.board.wrong})
 
     def _compare_definitions(self) -> None:

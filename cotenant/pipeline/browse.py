@@ -104,7 +104,7 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
 
 
 def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory, resource: Resource) -> HourlySum:
-    """Return for each hour the sum of the requests of the inventory's pods for a resource."""
+    """Return for each hour the sum of the requests in `usage`; ended pods and refused resizes do not count."""
     sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
     ends, most = by_cluster(usage.refs, inventory).end_seconds, _most_of_nodes(usage.refs, inventory, resource)
     for first in range(0, len(usage.refs), _ROWS_AT_ONCE):

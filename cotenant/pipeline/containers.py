@@ -75,7 +75,7 @@ class ContainerResults:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Data stored by an earlier analysis for this one: CPU margins (`day_margins`), similar containers (`siblings`)."""
+    """Data that an earlier analysis stored: the lowest CPU margin of each container (`day_margins`), and siblings."""
 
     least_margins: Mapping[ContainerRef, float] = field(default_factory=dict)
     siblings: Siblings = field(default_factory=dict)

@@ -25,7 +25,7 @@ _TEXTS: Final = ("namespace", "kind", "name", "container")
 
 
 def read(store: Store, settings: Settings, now_seconds: float) -> dict[ContainerRef, float]:
-    """Return the lowest CPU margin that each container may have now; empty if none is stored for the settings' risk."""
+    """Return the lowest allowed CPU margin factor of each container; empty if none is stored for the settings' risk."""
     risk = settings.recommender.cotenant.cpu_day_risk
     stored = store.read_block(_FOLDER, _BLOCK) if risk is not None else None
     if stored is None or stored[1]["risk"] != repr(risk):

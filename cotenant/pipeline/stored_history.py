@@ -57,7 +57,7 @@ def load_plausible(store: Store, settings: Settings) -> History:
 
 
 def load_node_history(store: Store, settings: Settings) -> History:
-    """Return the history with usage of nodes and GPUs only, which has few series."""
+    """Return the history with usage of nodes and GPUs only; raise NoData if no usage of pods is stored."""
     inventory, span = store.read_inventory(), store.usage_span()
     if inventory is None or span is None:
         raise NoData(

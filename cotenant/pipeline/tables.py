@@ -111,7 +111,7 @@ def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]
 def recommendations(
     recommended: Iterable[Recommendation], limits: GuardrailSettings, workloads: Iterable[Workload] = ()
 ) -> Table:
-    """Return one row per container, with the changes that the guardrails allow now, judged by these arguments alone."""
+    """Return one row per container, with the changes that the guardrails allow; no live object is read for them."""
     listed, by_ref = list(recommended), {workload.ref: workload for workload in workloads}
     steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
     for ref, of_workload in by_workload(listed).items():

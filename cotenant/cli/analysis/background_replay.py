@@ -227,7 +227,7 @@ def background_replay(
 
 
 def replays() -> Replays:
-    """Return the function by which `cotenant dashboard` starts background replays with its own settings."""
+    """Return the function that starts the dashboard's background replays with the command's settings file and --set."""
     turn = threading.Lock()
 
     def begin(session: CliSession, store: Store) -> AbstractContextManager[ReplayJob]:

@@ -27,7 +27,7 @@ class RecordedHistory:
     now_seconds: float
 
     def require_usage(self) -> Store:
-        """Return the store; raise NoData if it is empty because the recorder has not run for five minutes yet."""
+        """Return the store; raise NoData, with the recorder's status, if no usage is stored yet."""
         if self.store.usage_span() is None:
             recording = "; ".join(self.status.lines(self.now_seconds))
             fix = "Wait until the recorder has run for five minutes, or name a Prometheus: --prometheus URL."
@@ -84,7 +84,7 @@ def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_clust
 
 
 def kubeconfig_cluster(settings: Settings, reaches_cluster: bool) -> str | None:
-    """Return the name of the cluster that the kubeconfig reaches; None without a readable kubeconfig."""
+    """Return the name of the kubeconfig's cluster; None without a readable kubeconfig, or if not `reaches_cluster`."""
     from cotenant.base.kube.auth import load_access
 
     if not (reaches_cluster and has_kubeconfig(settings, os.environ)):

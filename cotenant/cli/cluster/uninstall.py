@@ -111,7 +111,7 @@ def remove_process_leftovers(settings: KubeSettings, *, act: bool) -> list[Remov
 def carried_out(
     settings: KubeSettings, names: tuple[str, ...], *, stored: bool, audit_log: bool, act: bool
 ) -> list[Removal]:
-    """Return the plan of the uninstallation; with `act` also carry it out."""
+    """Return the planned removals; with `act` carry them out and return them with refusals."""
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import removal
 

@@ -181,7 +181,7 @@ def is_stale(end_seconds: float, now_seconds: float) -> bool:
 
 
 def next_stale_seconds(workloads: Iterable[WorkloadAdvice], now_seconds: float) -> float:
-    """Return when (Unix seconds) the next of these workloads becomes stale; infinity if all are."""
+    """Return when (Unix seconds) the next workload's recommendations become stale; infinity if all are stale."""
     last_moments = (w.end_seconds + RECOMMENDATION_STALE_HOURS * HOUR_SECONDS for w in workloads)
     return min((last for last in last_moments if last >= now_seconds), default=math.inf)
 

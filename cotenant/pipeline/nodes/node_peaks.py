@@ -96,7 +96,7 @@ def unusually_cold(
 
 
 def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
-    """Return the requests of cold (too new) prod pods by node; for CPU only those beyond the usual sum."""
+    """Return the requests of cold (too new) prod pods by node; for CPU only the excess over their 14-day mean."""
     if resource is Resource.CPU:
         return unusually_cold(inventory, resource, now_seconds, since_seconds)
     return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone

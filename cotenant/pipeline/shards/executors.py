@@ -111,7 +111,7 @@ class Processes:
     _begun: list[_Worker] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Yield (number, result) of tasks when ready; each worker is its own pool, so that its death ends no other."""
+        """Yield (number, result) of tasks when ready; each worker is its own pool: if one dies, the others continue."""
         with _one_thread():
             while len(self._begun) < min(self.workers, len(tasks)):
                 self._begun.append(_Worker(len(self._begun), self.still_seconds))

@@ -49,7 +49,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
 
 def version_of(ref: NodeRef | WorkloadRef, described: object) -> ObjectVersion:
-    """Return the reference of a node or workload with a hash of its description, to record where analyses hang."""
+    """Return the identity by which a node or workload on which analyses hang is recorded: its name and a hash."""
     kind, namespace, name = ("nodes", "", ref.name) if isinstance(ref, NodeRef) else (ref.kind, ref.namespace, ref.name)
     return ObjectVersion(kind, namespace, name, str(zlib.crc32(repr(described).encode(errors="surrogatepass"))))
 
@@ -123,7 +123,7 @@ def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: boo
 
 
 def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -> History:
-    """Return the history with these nodes and workloads reduced to their names; what runs on such a node is kept."""
+    """Return the history with these nodes (also without usage) and workloads reduced to their names; pods are kept."""
     if not refs:
         return history
     inventory = without(history.inventory, [ref for ref in refs if isinstance(ref, WorkloadRef)])

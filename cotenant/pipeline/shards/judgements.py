@@ -226,7 +226,7 @@ def read(store: Store, group: str, basis: str) -> Judgements | None:
 
 
 def write(store: Store, group: str, judgements: Judgements) -> None:
-    """Store a shard's judgements, but first their recommendation rows, since older judgements can use these as well."""
+    """Store a shard's recommendation rows, then its judgements; rows with another stamp than theirs are not read."""
     store.write_encoded_block(FOLDER, f"{group}{recommendation_rows.SUFFIX}", judgements.rows)
     store.write_block(FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, judgements.stamp)
     texts = np.array([*map(text_of, judgements.findings), None], dtype=object)[:-1]

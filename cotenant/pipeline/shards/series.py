@@ -40,7 +40,7 @@ class SeriesTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupForecast:
-    """Forecasts of a group of series, fitted to usage up to `since_seconds`; `news`: the fit, None if it was stored."""
+    """Forecasts of a group of series by a fit to usage up to `since_seconds`; `news`: the fit if it is a new one."""
 
     group: str
     forecasts: Forecasts[Any]

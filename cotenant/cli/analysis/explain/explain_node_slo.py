@@ -83,7 +83,7 @@ def _format_value(value: Any) -> str:
 
 
 def data_of(file: str) -> dict[str, str]:
-    """Return the data of the ConfigMap in a YAML or JSON file; raise UsageError if it has no data."""
+    """Return the data of a file's slo-controller-config, else of its first ConfigMap; UsageError without text data."""
     from cotenant.base.commands.files import documents
     from cotenant.base.json_documents.json_decoders import mapping_or_empty
 

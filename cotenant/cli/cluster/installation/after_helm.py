@@ -52,7 +52,7 @@ _BUFFERS: Final = Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The features whose processes must not run any more; `digest` is that of the present settings, "" without any."""
+    """The features whose processes must not run any more, and the digest of the release's settings, "" without any."""
 
     features: frozenset[str] = frozenset(NAMES)
     digest: str = ""

@@ -42,7 +42,7 @@ def installed_parts(client: KubeClient) -> InstalledParts:
 
 
 def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:
-    """Return each shipped object as it is in the cluster, and as a dry run of the installation returns it."""
+    """Return each shipped object's live state and, if ours or absent, the result or refusal of a dry-run apply."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     progress.stage("looking at the cluster", len(shipped))
     observations: list[ObservedManifest] = []

@@ -106,7 +106,7 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
 
 
 def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:
-    """Return keys of our labels and annotations on a pod; the reservation's annotation only if our label is set."""
+    """Return our label and annotation keys on a pod; reservation-allocated only if the pod has RESERVATION_LABEL."""
     if not ours.reservations:
         return {"annotations": ours.pod_annotations}
     got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()

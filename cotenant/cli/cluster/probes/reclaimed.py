@@ -118,7 +118,7 @@ def _namespace_labels(client: KubeClient) -> dict[str, Mapping[str, str]]:
 def pod_refusal_reasons(
     namespace: tuple[str, Mapping[str, str]], profile: Profile, classes: Mapping[str, Any], demands: Sequence[Demand]
 ) -> Iterator[str]:
-    """Yield why a namespace (name, labels) would refuse an ordinary pod that the profile matches."""
+    """Yield why a namespace (name, labels) would or may refuse a pod of 1 core and 1 GiB with the profile applied."""
     from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
     from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
     from cotenant.admission.view import ClusterView
