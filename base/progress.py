@@ -51,7 +51,7 @@ class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progres
 
     @classmethod
     def parse(cls, line: str) -> Self | None:
-        """Return the message of a line, or None for any other line."""
+        """Return the progress message of a log line, or None if the line is something else."""
         try:
             return msgspec.json.decode(line, type=cls)
         except UNDECODABLE:

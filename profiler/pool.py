@@ -302,7 +302,7 @@ def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
 
 
 def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialTotals:
-    """Return each group's sums over those members that are in `usage`, in the order of `members.refs`."""
+    """Return sums over the members in `usage`, for the groups that have any, in the order of `members.refs`."""
     parts = list(_group_totals(usage, members))
     shape = (len(parts), usage.grid.size)
     return PartialTotals(

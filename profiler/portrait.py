@@ -163,7 +163,7 @@ def update(
     settings: PortraitSettings,
     pod_start_seconds: Floats | None = None,
 ) -> Portraits[RefT]:
-    """Return the portraits updated with newer usage and new refs; `rows` are the positions in `refs`, -1 for none."""
+    """Return portraits with newer usage and new refs; `rows`: each series' position in `refs`, -1 if it has none."""
     if usage.grid.start_seconds < portraits.end_seconds or usage.grid.step_seconds != portraits.step_seconds:
         raise ValueError(
             f"usage from {usage.grid.start_seconds} does not follow portraits up to {portraits.end_seconds}"

@@ -66,7 +66,7 @@ class _ResourceStatus(msgspec.Struct, rename="camel"):
 
 
 def node_of(node: NodeWire) -> Node:
-    """Convert a Node with its capacity and allocatable."""
+    """Convert a Node object to the `Node` of an inventory."""
     what = f"node {node.metadata.name}"
     return Node(
         name=node.metadata.name,
@@ -139,7 +139,7 @@ def own_annotations(meta: ObjectMeta) -> dict[str, str]:
 
 
 def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
-    """Return the scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
+    """Return the scaled workload and its autoscaler, with its utilisation targets of CPU and memory only."""
     spec, meta = scaler.spec, scaler.metadata
     target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
     least = 1 if spec.min_replicas is None else spec.min_replicas

@@ -89,12 +89,12 @@ class SeenPod:
 
 
 def seen_pod(pod: PodObject) -> SeenPod:
-    """Convert a Pod object of the API to the part of it that cotenant keeps."""
+    """Convert a Pod object of the API to a SeenPod."""
     return with_shape(pod, shape_of(pod))
 
 
 def with_shape(pod: PodObject, shape: PodShape) -> SeenPod:
-    """Convert a Pod object of the API whose shape is already known."""
+    """Convert a Pod object of the API to a SeenPod with an already computed shape."""
     meta, started = pod.metadata, pod.status.start_time
     return SeenPod(
         namespace=sys.intern(meta.namespace),
@@ -108,7 +108,7 @@ def with_shape(pod: PodObject, shape: PodShape) -> SeenPod:
 
 
 def shape_of(pod: PodObject) -> PodShape:
-    """Return the shape of a pod; an unreadable one has its readable properties and the reason."""
+    """Return a pod's shape; if it cannot be read in full, `refusal` is the reason, and properties are missing."""
     meta = pod.metadata
     shape = PodShape(None, {}, {}, pod.status.phase)
     try:

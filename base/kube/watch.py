@@ -224,7 +224,7 @@ class Mirror(Generic[ValueT]):
         return MappingProxyType({key: v for key, v in copy.items() if key not in hidden}) if hidden else copy
 
     def changes(self) -> set[Key]:
-        """Return the keys of objects that appeared, vanished or changed their kept value since the last call."""
+        """Return the keys of objects that were added, removed or changed (their decoded value) since the last call."""
         with self._lock:
             return self._state.take_changes()
 

@@ -26,7 +26,7 @@ def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
 
 
 def machine_allocatable(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
-    """Return the unamplified allocatable: `raw_allocatable`, or the given amount if that lacks the resource."""
+    """Return `allocatable` before amplification: amounts of `raw_allocatable` replace those of the same name."""
     return dict(allocatable) | raw_allocatable(annotations)
 
 

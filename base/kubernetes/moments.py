@@ -23,7 +23,7 @@ APART_SECONDS: Final = 120.0
 
 
 def believable_seconds(ours: float, theirs: float | None) -> float:
-    """Return the local time `ours`, or `theirs` if it is known and differs from it by more than APART_SECONDS."""
+    """Return the local time `ours`, or, if the known times differ by more than APART_SECONDS, the time `theirs`."""
     return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
 
 

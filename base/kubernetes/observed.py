@@ -123,7 +123,7 @@ def node_of(node: NodeWire) -> ObservedNode:
 
 
 def pod_of(pod: ObservedPodWire) -> ObservedPod:
-    """Return a Pod as controllers cache it: the requests that count, its controller, times as Unix seconds."""
+    """Return a Pod as controllers cache it: with `counted_requests`, its controller, times as Unix seconds."""
     meta, spec = pod.metadata, pod.spec
     return ObservedPod(
         namespace=sys.intern(meta.namespace),

@@ -63,7 +63,7 @@ class PodIdentity:
 
 
 def is_placeholder(namespace: str, labels: Mapping[str, str]) -> bool:
-    """Return whether a pod only reserves capacity and uses nothing; anybody may set the label elsewhere."""
+    """Return whether a pod is a placeholder: it has the label, and is in the namespace of placeholders."""
     return namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in labels
 
 

@@ -120,7 +120,7 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
 
 
 class PresentAmounts(NamedTuple):
-    """A container's requests and limits as its node counts them; `in_force` are the requests that are applied now."""
+    """A container's requests and limits as its node counts them; `in_force`: the requests without a deferred resize."""
 
     requests: NamedAmounts
     limits: NamedAmounts

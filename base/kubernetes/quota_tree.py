@@ -190,7 +190,7 @@ class QuotaTree:
         return self._children_by_parent.get(name, ())
 
     def ancestors(self, quota: QuotaNode) -> Iterator[str]:
-        """Yield the names of parent, grandparent, ... to the root, a missing or repeated quota: at most MOST_LEVELS."""
+        """Yield up to MOST_LEVELS ancestors' names, from the parent to the root, a missing quota or a repeated name."""
         visited, name = {quota.name}, quota.parent
         for _ in range(MOST_LEVELS):
             yield name
@@ -234,7 +234,7 @@ class QuotaTree:
 
     @cached_property
     def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...], bool]]:
-        """Everything that decides which quota a pod uses: trees with equal values assign the same quota to each pod."""
+        """(Namespace, annotated namespaces, True if invalid) of each quota by name, which decide a pod's quota."""
         return {name: (quota.namespace, quota.namespaces, bool(quota.problem)) for name, quota in self.quotas.items()}
 
     def owner_of_namespace(self, namespace: str) -> QuotaNode | None:

@@ -142,7 +142,7 @@ class Ledger:
         return row.hash == head.hash if row else head.seq == 0
 
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
-        """Write rows (event, subject, body), all or none, and return them; they are on disk when it returns."""
+        """Write rows (event, subject, body) to the disk, all or none, and return the rows as written."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
         with _translate_errors(self._file):
             self._db.execute("BEGIN IMMEDIATE")

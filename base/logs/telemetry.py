@@ -92,7 +92,7 @@ def settings_in_force() -> TelemetrySettings | None:
 
 @contextmanager
 def scope(**fields: str) -> Iterator[None]:
-    """Add fields (run_id, request_id, cluster...) to every event of this context, but not of threads it starts."""
+    """Add fields (run_id, request_id, cluster...) to every event in the block, but not in threads that it starts."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 

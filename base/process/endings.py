@@ -52,7 +52,7 @@ def follow_parent() -> None:
 
 
 def job_from(pipe: IO[bytes], kind: type[JobT], *, one_line: bool = False) -> JobT:
-    """Return the job that the parent writes, as JSON or as one line of JSON; SystemExit if the parent is gone."""
+    """Return the job that the parent writes as JSON, in one line if `one_line`; raise SystemExit if that is cut off."""
     text = pipe.readline() if one_line else pipe.read()
     try:
         return msgspec.json.decode(text, type=kind)

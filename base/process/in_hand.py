@@ -63,7 +63,7 @@ class ObjectVersion(NamedTuple):
 
 
 class LeftOut(CotenantError):
-    """The error for an object whose current version is not read, with the reason."""
+    """The error for an object that is left out, because reading its current version took too long or hung."""
 
 
 class SlowObject(LeftOut):
@@ -76,7 +76,7 @@ class SlowObject(LeftOut):
 
 
 class Notes:
-    """The notes of this process about the objects it reads; stored in files only after `keep`."""
+    """The objects that this process reads now, and those that it leaves out; stored in files only after `keep`."""
 
     def __init__(self) -> None:
         self.left_out: dict[tuple[str, str, str], tuple[str, str]] = {}

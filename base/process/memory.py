@@ -51,7 +51,7 @@ def return_early() -> None:
 
 
 def release_memory() -> None:
-    """Return freed memory to the system, and that of Arrow's pool if it is in use; without glibc only Arrow's."""
+    """Return to the system the freed memory of Arrow, if it is loaded, and of glibc, if the process uses it."""
     # another thread may be importing it at this moment
     if pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None):
         pool().release_unused()
@@ -98,7 +98,7 @@ def free_bytes() -> int | None:
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the resident memory of a process in bytes; None if it has ended or the system does not tell."""
+    """Return the resident memory of a process in bytes; None if it has ended or /proc does not show it."""
     fields = _text_of(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else None
 

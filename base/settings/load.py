@@ -79,7 +79,7 @@ class Loaded(Generic[RootT]):
 
     @property
     def reaches_cluster(self) -> bool:
-        """True if the context is this cluster's: at most one cluster is declared, or this one names its own."""
+        """True if the context is of this cluster: at most one is declared, or this one's settings or a flag set it."""
         own = any(self.origins[path].source in _OF_ONE_CLUSTER for path in _API)
         return len(self.clusters) < MANY_CLUSTERS or (self.cluster is not None and own)
 

@@ -232,7 +232,7 @@ def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
 
 
 def folder_url(folder: Path) -> str:
-    """Return the URL by which a store finds a folder: no character is escaped, since fsspec takes each for itself."""
+    """Return the `file://` URL of a local folder, in which no character is escaped, because fsspec decodes none."""
     return f"file://{folder.absolute()}"
 
 

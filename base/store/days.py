@@ -177,7 +177,7 @@ class _Sums:
 
 
 def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:
-    """Return the day that `encode` was given; raise one of `parquet.UNREADABLE` if it is corrupt or another day."""
+    """Decode a day's file; raise one of `parquet.UNREADABLE` if it is corrupt, or of another signal or day."""
     table, stamp = parquet.decode(content)
     keys = _keys(table, stamp, signal, start_seconds)
     return Day(keys, _values(table, signal, stamp["values"]))
@@ -208,7 +208,7 @@ class SharedKeys:
             self._joined.clear()
 
     def joined(self, parts: Sequence[tuple[KeyStretch, tuple[Key, ...]]]) -> tuple[Key, ...]:
-        """Return the keys of several parts of row groups as one tuple; the same object for the same parts."""
+        """Return the keys of several stretches of row groups as one tuple, one object for equal stretches."""
         stretches = tuple(stretch for stretch, _ in parts)
         keys = self._joined.get(stretches)
         if keys is None:

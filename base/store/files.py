@@ -346,7 +346,7 @@ class CheckedFolder(Folder):
     """A folder with methods that also decode a file's content and set a corrupt file aside."""
 
     def decode_file(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
-        """Decode a file, None if there is none; raise StoreCorrupt if unreadable, StoreError for a newer version."""
+        """Decode a file, or return None if it is missing; raise StoreCorrupt if corrupt, StoreError if too new."""
         content = self.read(name)
         return None if content is None else self.decode_checked(name, lambda: decode(content))
 

@@ -121,7 +121,7 @@ def open_parquet(handle: Any) -> File:
 
 
 def stamp_of(file: File) -> dict[str, str]:
-    """Return the metadata (`stamp`) that `encode` was given, and the version; NewerVersionError for a later one."""
+    """Return the `stamp` given to `encode`, and the layout's version; raise NewerVersionError if that is too new."""
     metadata = file.schema_arrow.metadata or {}
     check(int(metadata[_VERSION_KEY]))
     return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}

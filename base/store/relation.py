@@ -41,7 +41,7 @@ _MAKING: Final = threading.Lock()
 
 
 def scratch() -> Path:
-    """Return this process's temporary folder, which is removed when it ends; raise OSError if it cannot be created."""
+    """Return a temporary folder that lasts as long as this process; raise OSError if it cannot be created."""
     with _MAKING:  # two threads would make two, of which the cache drops one with the files in it
         return Path(_folder().name)
 

@@ -75,7 +75,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class ResultsRun:
-    """The name of a published run and the files (with suffixes) in its folder; other results are outside of runs."""
+    """The name of a published run, and its files' names with suffixes; other results are stored outside of runs."""
 
     run: str = ""
     files: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ class Trace:
         return tuple(self.names[i : i + size] for i in range(0, len(self.names), size))
 
     def read(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Return the column's means by slot per sorted name, NaN in gaps; UsageError for two values at one time."""
+        """Return means (names, slots) for sorted `names`, NaN in gaps; raise UsageError for two values at one time."""
         total, count = np.zeros((2, len(names), self.grid.size))
         ordered = np.array(names)
         for part in self._parts(names, column):

@@ -36,7 +36,7 @@ def range_seconds(text: str) -> float:
 
 
 def range_text(back_seconds: float) -> str:
-    """Return the canonical text of a range of whole minutes, such as "90m", "24h" or "2d", for `range_seconds`."""
+    """Return the text of a range of whole minutes, such as "90m" or "2d"; "next" for 0, "all" for infinity."""
     if back_seconds in (0.0, math.inf):
         return AHEAD if back_seconds == 0.0 else WHOLE
     total = int(back_seconds)

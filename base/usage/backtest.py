@@ -22,7 +22,7 @@ ORIGINS: Final = 24
 
 
 class Horizon(StrEnum):
-    """The horizon of a back-test's forecasts, with the time slots that it uses."""
+    """The horizon of a back-test's forecasts: a day of half hours, or a week of hours."""
 
     DAY = "24h"
     WEEK = "7d"
@@ -99,7 +99,7 @@ class PolicyScore(msgspec.Struct, frozen=True, rename={"peak_alone": "proven"}):
 
 @dataclass(frozen=True, slots=True)
 class PolicyTrial:
-    """The scores of all policies on the same decisions; `in_force` and `risk_percent` were the settings then."""
+    """The scores of all policies on the same decisions; `in_force`, `risk_percent`: each resource's settings then."""
 
     computed_seconds: int
     history_days: float

@@ -95,12 +95,12 @@ class FinePath:
     profile: npt.NDArray[np.float32]
 
     def paths(self) -> npt.NDArray[np.float32]:
-        """Return the quantiles of every single value as an array of shape (n, slots x k, levels)."""
+        """Return all quantiles of single values, of shape (n, slots x k, levels), with k values in each slot."""
         every = self.quantiles[:, :, None, :] * self.profile[..., None]
         return every.reshape(len(every), -1, every.shape[-1])
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
-        """Return one quantile level of every single value as an array of shape (n, slots x k)."""
+        """Return quantile `q` of single values, of shape (n, slots x k), with k values in each slot."""
         every = self.quantiles[:, :, None, LEVELS.index(q)] * self.profile
         return every.reshape(len(every), -1)
 

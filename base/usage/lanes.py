@@ -82,7 +82,7 @@ class Lanes:
         return packed
 
     def blocks(self, of_lanes: npt.NDArray[Any], width: int, lead: int) -> npt.NDArray[Any]:
-        """Return each series' values by block of `width` slots, padded with NaN, from values of each lane's blocks."""
+        """Return each series' blocks from `of_lanes` (L, blocks), padded with NaN; `width`, `lead`: as in `of`."""
         first, end = _in_blocks(self.first, self.end, width, lead)
         own = np.full((len(self.lane), int((end - first).max(initial=0))), np.nan)
         columns = zip(self.lane.tolist(), first.tolist(), end.tolist(), strict=True)

@@ -84,7 +84,7 @@ class SourceSilence:
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, listed: bool) -> Flags:
-        """Return flags of slots in which a container, `listed` by a source or not, may have lived without samples."""
+        """Return flags of slots in which a container without samples may have lived; `listed`: a source lists it."""
         listing_silent = self.listing[self.hour_of_slot]
         return (self.usage | self.partly) & listing_silent if listed else self.usage | self.partly
 
@@ -159,7 +159,7 @@ class PodRule:
 
 
 def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
-    """Return the rule of each pod by (namespace, pod); of several pods with one name, that of the newest."""
+    """Return the PodRule of each pod by (namespace, pod), of the newest pod where several had one name."""
     newest: dict[tuple[str, str], Pod] = {}
     for pod in inventory.pods:
         key = (pod.namespace, pod.name)

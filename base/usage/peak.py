@@ -84,7 +84,7 @@ class WorstDay:
 
 
 def sentence(day: WorstDay, resource: Resource) -> str:
-    """Return a sentence about the worst day, with minutes and the excess in percent of a node, or why there is none."""
+    """Return a sentence: nodes, minutes and excess (percent of a node) of the worst day, or why there is none."""
     at_risk = f"{_WORDS[resource]} at a risk of {100 * day.risk_ratio:g} %"
     if day.reason is not Reason.OK:
         return f"{at_risk}: {SENTENCES[day.reason]}"

@@ -67,7 +67,7 @@ class QualityRecord:
 
     @property
     def defects_count(self) -> int:
-        """Number of samples that were corrected or left out, of any kind."""
+        """Number of defects of all kinds: of samples, series, pods and queries."""
         return sum(self.defects.values())
 
     @property

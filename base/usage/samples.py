@@ -118,7 +118,7 @@ class ContainerLife:
 
     @property
     def due(self) -> Floats:
-        """The number of samples that were due in each slot; the average number where the slot's life is unknown."""
+        """The number of samples that were due in each slot; the average number in slots that are `unknown`."""
         lived = self.seen + self.unseen
         if not self.unknown.any():
             return lived.astype(np.float64)
@@ -138,7 +138,7 @@ LONG_SHARE: Final = 0.05
 
 
 class PodGap(NamedTuple):
-    """A pod's longest gap (`slots` without a sample while some node reported), and the slots that it lived."""
+    """A pod's longest gap: `slots` without a sample while some node reported; the pod lived for `lived` slots."""
 
     slots: int
     lived: int
@@ -151,7 +151,7 @@ class PodGap(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The measured part of n containers: the share (0..1) of each one's lifetime with samples, and its worst gap."""
+    """Share (0..1) of each of n containers' lifetime with samples, and worst gaps by the container's number."""
 
     shares: Floats
     gaps: Mapping[int, PodGap]

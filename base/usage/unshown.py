@@ -46,7 +46,7 @@ class UnshownUse:
     parted: Mapping[Resource, frozenset[str]] = field(default_factory=dict)
 
     def mean(self, resource: Resource, node: str) -> float:
-        """Return a node's mean unexplained usage in the hours that have some, in the resource's unit; else 0."""
+        """Return a node's mean usage in `amounts`, over the hours with any, in the resource's unit; else 0."""
         amounts = self.amounts.get(resource, {}).get(node, np.zeros(1))
         return float(amounts[amounts > 0].mean()) if (amounts > 0).any() else 0.0
 
@@ -79,7 +79,7 @@ def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inve
 def unshown_use(
     nodes: Mapping[Resource, Usage[NodeRef]], shown: Mapping[Resource, Floats], inventory: Inventory, hours: TimeGrid
 ) -> UnshownUse:
-    """Compare the nodes' own usage with that of their pods, hour by hour; `hours` cover the grid of usage."""
+    """Return each node's hourly usage beyond that of its pods (`shown`) and system; `hours` cover the grid of usage."""
     amounts: dict[Resource, dict[str, Floats]] = {}
     parted: dict[Resource, frozenset[str]] = {}
     capacity = {node.name: node.capacity for node in inventory.nodes}

@@ -42,7 +42,7 @@ class ReportDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The writes of one round: `specs` create or correct NodeMetrics; `turns` is the number of reports by decision."""
+    """The writes of one round: NodeMetrics' `specs` and `statuses`; `turns` is the number of reports by decision."""
 
     specs: tuple[Apply, ...] = ()
     statuses: tuple[Apply, ...] = ()

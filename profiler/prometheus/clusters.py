@@ -99,7 +99,7 @@ def latest(answer: Answer) -> float:
 
 
 def created_seconds(births: Answer) -> int | None:
-    """Return the Unix time at which the cluster was created, kube-system's latest in `births`; None without any."""
+    """Return the latest creation time of namespace kube-system in `births`, as Unix time; None if it has none."""
     return max((int(values[-1]) for _, values in births if len(values)), default=None)
 
 

@@ -107,7 +107,7 @@ def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Label sets by metric: `owners` over the window; `state` at the snapshot's time, with values."""
+    """Labels of series by metric: `owners` of the whole window; `state`, with values, at the snapshot's time."""
 
     owners: Mapping[str, list[dict[str, str]]]
     state: Mapping[str, list[tuple[dict[str, str], float]]]

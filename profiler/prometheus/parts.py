@@ -52,7 +52,7 @@ def of_init(metric: str) -> str:
 
 
 def of_any(metric: str) -> str:
-    """Return the name of the metric for main containers, given it or the one for init containers."""
+    """Return the main containers' metric for one of init containers; any other name is returned unchanged."""
     return metric.replace(_POD_INIT, _POD)
 
 

@@ -332,7 +332,7 @@ def _why(metric: str, names: Collection[str]) -> str:
 
 
 def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tuple[str, ...]:
-    """Return notes on late samples of all metrics, or of kube-state-metrics alone (its newest: `state_seconds`)."""
+    """Return notes on late usage, and on late kube-state-metrics, whose newest sample is of `state_seconds`."""
     newest = server.newest_seconds
     notes = []
     patience = max(LOOKBACK_SECONDS, 2 * max(server.rates.scrape_seconds, server.latest_seconds))

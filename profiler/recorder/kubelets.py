@@ -220,7 +220,7 @@ def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
 
 
 async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
-    """Return a kubelet's page, or its start up to the needed metric; raise SourceError for any other answer."""
+    """Return a kubelet's page, or its start with the needed metric; raise SourceError if it cannot be read."""
     target = f"https://{address.place}{page.target}"
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:

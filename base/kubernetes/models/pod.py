@@ -59,7 +59,7 @@ class PlacedPodSpec(PodSpecWire, rename="camel"):
 
 
 class Terminated(msgspec.Struct, rename={"finished_at": "finishedAt", "container_id": "containerID"}):
-    """The termination of a container: its time, the kubelet's reason such as "OOMKilled", the runtime's id."""
+    """The end of a container: its time, the kubelet's reason such as "OOMKilled", and the container's runtime id."""
 
     finished_at: datetime | None = None
     reason: str = ""
@@ -265,7 +265,7 @@ class _QueuePodSpec(PlacedPodSpec, rename="camel"):
 
 
 class QueuePodWire(ObservedPodWire):
-    """A Pod as controllers watch it, with the fields that determine its place in queues."""
+    """A Pod as controllers watch it, with the fields that quotas, gangs and scheduling gates depend on."""
 
     metadata: _QueuePodMeta
     spec: _QueuePodSpec

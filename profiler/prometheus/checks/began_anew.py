@@ -34,7 +34,7 @@ def moment(silence: Silence) -> int:
 
 
 def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
-    """Return the PromQL on CPU counters and containers that restarted in a silence; `rates`: of the slowest series."""
+    """Return the PromQL that shows whether the cluster was off in a silence; `rates` are of the slowest series."""
     own, reach = of_labels(labels), max(LOOKBACK_SECONDS, 2 * rates.scrape_seconds)
     after, back = _SETTLE_SECONDS + reach, moment(silence) - silence.start_seconds
     expressions = {}

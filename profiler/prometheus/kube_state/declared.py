@@ -139,7 +139,7 @@ def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def server_version(state: State) -> str:
-    """Return the oldest API server's version, such as "1.35.4"; if none is exported, another component's newest."""
+    """Return the lowest version of API servers, such as "1.35.4", or else the highest of other components."""
     builds = [(x.get("git_version", ""), "apiserver" in x.get("job", "")) for x, _ in state[BUILD]]
     by_server = [text for text, own in builds if own]
     texts = by_server or [text for text, _ in builds] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]

@@ -125,7 +125,7 @@ class SeriesGaps:
         return frozenset((*self.beyond.get(key, ()), *self.crowded.get(key, ())))
 
     def resources_in_doubt(self, youngest: Pod, members: Iterable[Pod]) -> frozenset[Resource]:
-        """Return the resources for which a workload's amounts are unknown; `youngest` is one of its pods, `members`."""
+        """Return the resources with unknown amounts of a workload; `youngest` is the newest of its pods `members`."""
         alone = (r for pod in members for r in self.beyond.get((pod.namespace, pod.name), ()))
         return frozenset((*alone, *self.in_doubt(youngest)))
 

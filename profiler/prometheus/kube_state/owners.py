@@ -46,7 +46,7 @@ class Chains:
         return frozenset(key for key, metric in self.missing.items() if metric == POD_OWNER)
 
     def notes(self) -> Iterable[str]:
-        """Yield a note for each metric that lacks series of pods' owners, with the number of such pods."""
+        """Yield a note for each metric that lacks series of owners, with the number of pods that this concerns."""
         for metric in sorted(set(self.missing.values())):
             pods = sorted(key for key, lacking in self.missing.items() if lacking == metric)
             first = "/".join(pods[0])

@@ -200,7 +200,7 @@ def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
 
 
 def classes(counts: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of series by scrape interval, from one hour's sample counts; similar ones are merged."""
+    """Return the number of series by scrape interval, from one hour's sample counts; close intervals are merged."""
     series_by_class: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
         like = _like(COUNTED_SECONDS / samples, nearest_usual(samples), series_by_class)
