@@ -282,7 +282,7 @@ class Actions:
         return status
 
     def roll_back(self, status: ChangeStatus, why: str = "") -> ChangeStatus:
-        """Restore the values from before a change, last one first, unless another writer changed them; record `why`."""
+        """Restore values from before a change, last write first, unless another writer changed them; record `why`."""
         status = self.events.record(status, ChangeEvent.ROLLBACK_ACCEPTED)
         self.parts.reached("rollback-accepted")
         note, back = status.change.rollback_note, []

@@ -22,7 +22,7 @@ _WORDS: Final = (
 
 
 def advice(error: CotenantError) -> str:
-    """Return a fix by the error's words or kind, else the error's own fix, else a general one; "" if there is none."""
+    """Return a fix by the error's message or kind, else its own fix, else a general one; "" if there is none."""
     for part, step in _WORDS:
         if part in error.message:
             return step

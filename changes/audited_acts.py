@@ -89,7 +89,7 @@ def signature(who: Person, client: KubeClient, by: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActEvents:
-    """Names of the ledger events of one kind of action: before it is sent, and for each outcome."""
+    """Names of an action's ledger events, and the `label` with which the texts of `asked` and `refused` begin."""
 
     asked: str
     done: str

@@ -123,7 +123,7 @@ class ChangeLedger:
         return moved
 
     def record(self, status: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
-        """Append an event of a change and return its new status; raise UsageError if its state does not allow it."""
+        """Append an event of a change and return the new status; raise UsageError if the present state forbids it."""
         seconds = self.clock.now_seconds()
         moved = status.moved(happened, seconds, self.actor, message)
         body = {"words": message, **self._source, **more}

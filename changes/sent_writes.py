@@ -16,7 +16,7 @@ from cotenant.changes.model.tables import NOTHING
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A write that the API server accepted: its object as answered, and every line that the write changed."""
+    """A write that the API server accepted: the object as answered, and every value that the write changed."""
 
     intent: Intent
     answer: Mapping[str, Any]

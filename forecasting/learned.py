@@ -39,7 +39,7 @@ class Learned:
         return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)
 
     def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
-        """Yield for each shard (group of series) the indices in `names` and the fit; the last has new series too."""
+        """Yield (indices in `names`, fit) for each shard (group of series); new series belong to the last shard."""
         place_of = {name: index for index, name in enumerate(self.names)}
         places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
         first = 0

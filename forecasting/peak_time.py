@@ -111,7 +111,7 @@ def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
 
 
 def run_means(values: Floats, width: int) -> Floats:
-    """Return the mean of each run of `width` slots along the last axis, then width - 1 shorter; no gaps allowed."""
+    """Return the mean of each run of `width` slots, (..., slots - width + 1); the values must not have gaps."""
     total = np.cumsum(values, axis=-1)
     total = np.concatenate([np.zeros_like(total[..., :1]), total], axis=-1)
     means: Floats = (total[..., width:] - total[..., :-width]) / width

@@ -42,7 +42,7 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearTest:
-    """Forecasts (members, n, slots, levels) of the last hours; `ratio`: log(loss / baseline's loss), 0 = unknown."""
+    """Forecasts (M, n, slots, L) of the last hours; `ratio` (M, n): log(loss / baseline's loss), 0 = unknown."""
 
     ratio: Floats
     forecasts: Array

@@ -70,7 +70,7 @@ def booster_share(day_score: Floats, near: Floats) -> Floats:
 
 
 def measure(tests: BackTests, served: Array) -> tuple[MeasuredError, ...]:
-    """Return the error of the forecasts served on past days (R, n, H, L), relative to the baseline's loss."""
+    """Return each series' loss / the baseline's, and p95 coverage, of forecasts served on past days (R, n, H, L)."""
     own, base, covered, count = np.zeros((4, tests.actual.shape[1]))
     for origin, path in enumerate(served):
         actual, scored = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])

@@ -73,7 +73,7 @@ class MixtureFit:
     card: ModelCard | None
 
     def rows(self, places: npt.NDArray[np.intp]) -> MixtureFit:
-        """Return the fit of the k series at these places; a new one, -1, gets the mean of the others and no error."""
+        """Return the fit of the series at these places; -1, a new series, gets the mean of all series and no error."""
         scores, boosted, lifts = (
             np.concatenate([part, part.mean(axis=0, keepdims=True)])[places]
             for part in (self.scores, self.booster_scores, self.lifts)

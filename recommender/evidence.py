@@ -103,7 +103,7 @@ class Evidence:
         return counted_requests(self.requests[resource], self.limits[resource])
 
     def replicas(self, index: int) -> int:
-        """Return the number of running pods that have the container."""
+        """Return the number of running pods with the container, or of all running pods if the template lacks it."""
         workload = self.workloads[index]
         container = workload.container(self.containers[index].container)
         return workload.replicas if container is None else workload.pods_with(container)

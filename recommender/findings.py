@@ -161,7 +161,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
 def idle_nodes(
     inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
 ) -> Iterator[ClusterFinding]:
-    """Yield findings on idle nodes, control planes excepted: only daemons, hardly any other pods before, idle CPU."""
+    """Yield findings on nodes, except control planes, with idle CPU and, in the window, hardly any pod but daemons."""
     usage = node_usage.get(Signal.NODE_CPU_USAGE_MEAN)
     if usage is None or not usage.grid.size:
         return
@@ -228,7 +228,7 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
 
 
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
-    """Yield workloads whose pod requests more than any empty node offers; taints and selectors are not considered."""
+    """Yield findings on workloads whose pod requests more than any empty node offers, ignoring taints and selectors."""
     # Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small.
     tops = topmost((node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)) for node in inventory.nodes)
     if not tops:
@@ -257,7 +257,7 @@ def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
 
 
 def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
-    """Yield containers of which one pod used far more than the median pod over the last day."""
+    """Yield findings on containers of which one pod used far more than the median pod over the last day."""
     figures: dict[int, Figures] = defaultdict(dict)
     starved: set[int] = set()
     least = {CPU: SKEW_MILLICORES, MEMORY: SKEW_BYTES}

@@ -83,7 +83,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
 
 
 def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
-    """Return a function that gives the local person as administrator, without a name if the cluster does not answer."""
+    """Return a function that gives the kubeconfig's user as administrator, without a name if the cluster is silent."""
     from cotenant.base.kube import connect
     from cotenant.changes.live_context import who
 

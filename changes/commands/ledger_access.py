@@ -114,7 +114,7 @@ def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
 
 
 def workload_recommendations(settings: SettingSections, cluster: str | None, names: list[str]) -> list[Recommendation]:
-    """Return the stored recommendations of the named workloads; raise NoData if a workload has none."""
+    """Return the stored recommendations of these workloads; raise NoData if `names` is empty or a workload has none."""
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import Explanations
 

@@ -44,7 +44,7 @@ def sort_of(word: str, schema: Schema) -> str:
 
 
 def in_words(table: Table) -> Table:
-    """Return the table with severity, readiness and saving right after the names, and readiness spelled out as text."""
+    """Return the table with severity, readiness (as text) and saving as the columns right after the key columns."""
     ready = list(map(ready_words, table.columns["ready"].tolist(), table.columns["steps"].tolist()))
     columns = {**table.columns, "ready": np.array(ready, dtype=object)}
     by_name = {column.name: column for column in table.schema.columns}

@@ -82,7 +82,7 @@ class TargetMove:
 
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
-    """Return the autoscaler targets that change with one workload's recommendations; invalid names are skipped."""
+    """Return the autoscaler targets that change with one workload's recommendations; skip invalid autoscaler names."""
     in_question = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
     moved = []
     for place, resource in enumerate(in_question):

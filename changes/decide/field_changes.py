@@ -176,7 +176,7 @@ def quiet(live: Json, kind: str) -> bool:
 
 
 def hpa_writes(of: Sequence[Recommendation], autoscalers: Mapping[str, Json], requests: Sequence[Write]) -> list[Write]:
-    """Return the writes of the autoscaler targets that fall, then those of the requests, then of targets that rise."""
+    """Return writes: falling autoscaler targets, `requests`, rising targets. A missing autoscaler is a UsageError."""
     first, after = list[Write](), list[Write]()
     for solved in autoscaler_targets.moves(list(of)):
         live = autoscalers.get(solved.name)

@@ -101,7 +101,7 @@ def describe_loss(
 
 
 def describe_difference(kind: str, write: Write, live: Json, rewritten: Collection[FieldKey] = frozenset()) -> str:
-    """Return, as text, the first value of a write that its object has lost, and the present one; "" if it has all."""
+    """Return the first written value that the object has lost, with the present one, as text; "" if none is lost."""
     counting = (field for field in _written_fields(kind, write) if field.key not in rewritten)
     return next(filter(None, (field.difference(live) for field in counting)), "")
 
@@ -216,7 +216,7 @@ def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
 
 
 def writers_of(live: Json, kind: str) -> list[Json]:
-    """Return the managedFields entries that own the template's container resources, or `spec` of a kind without one."""
+    """Return managedFields entries that own the template's container resources, or `spec` if there is no template."""
     return [entry for entry in _entries(live) if _owns(entry.get("fieldsV1") or {}, kind)]
 
 

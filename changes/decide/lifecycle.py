@@ -79,7 +79,7 @@ _NOT_BEGUN: Final = (ChangeState.WAITING, ChangeState.CANCELLED, ChangeState.AWA
 
 
 def of_anybody(_status: ChangeStatus) -> bool:
-    """Return True: the default of `due`, which selects every change."""
+    """Return True: select every change; the default of the parameter `mine` of `due`."""
     return True
 
 

@@ -33,7 +33,7 @@ class Measure(StrEnum):
     PRESSURE = "time waiting for a CPU (PSI)"
     """cAdvisor's container_pressure_cpu_waiting_seconds_total."""
     LATENCY = "p99 latency"
-    """The result of the workload's query, or of the setting's."""
+    """The result of the workload's query, or else of the query in the settings."""
     ERRORS = "failed requests"
     """The result of the workload's query."""
 

@@ -92,7 +92,7 @@ def steps_count(
 
 
 def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
-    """Return whether a cut needs several steps, but its first step would be too small to pass `dead-band`."""
+    """Return whether a cut needs several steps, but the first one would be too small for the guardrail `dead-band`."""
     request, now = recommendation.value(resource, Field.REQUEST), step_base(recommendation, resource)
     if request is None or request.action is not Action.SET or not now or request.amount is None:
         return False

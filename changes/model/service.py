@@ -281,7 +281,7 @@ class ChangeService(Protocol):
         """Return the reviews with `tried`, the result of a dry run; nothing is stored."""
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
-        """Record the changes, then apply them; raise UsageError if a rule stops one. A repeated key applies nothing."""
+        """Record changes and send those that need not wait, once for each key; raise UsageError if a rule stops one."""
 
     def changes(self, who: Person) -> list[ChangeStatus]:
         """Return every accepted change that the person may read, the newest first."""

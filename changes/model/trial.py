@@ -28,7 +28,7 @@ class Amount:
     after: int | None
 
     def goes_as_far_as(self, tried: Amount) -> bool:
-        """Return whether this change moves the same field in the same direction as `tried`, to no higher an amount."""
+        """Return whether this moves the same field as `tried` in the same direction, to the same or a lower amount."""
         if (self.container, self.resource, self.field) != (tried.container, tried.resource, tried.field):
             return False
         if self.after is None or tried.after is None or self.after == self.before or self.after > tried.after:
@@ -53,13 +53,13 @@ class Trial:
     images: str = ""
 
     def repeated_by(self, amounts: Iterable[Amount], images: str = "") -> Amount | None:
-        """Return the first amount that goes as far as one of this harmful or reverted change; None if images differ."""
+        """Return the first amount that goes as far as one of this trial; None if none does, or if the images differ."""
         if self.images and images and self.images != images:
             return None
         return next((a for a in amounts if any(a.goes_as_far_as(tried) for tried in self.amounts)), None)
 
     def sentence(self, amount: Amount) -> str:
-        """Return a sentence about the trial that this amount would repeat."""
+        """Return a sentence about this trial, which `amount` would repeat."""
         tried = next(tried for tried in self.amounts if amount.goes_as_far_as(tried))
         what = f"{tried.container} {tried.resource} {tried.field} {format_amount(tried.resource, tried.after or 0)}"
         ended = "did harm" if self.harm else "was rolled back"
@@ -81,7 +81,7 @@ class TakenStep:
 def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:
-    """Return the newest recent trial (harmful ones first) that an amount repeats, with that amount; else None."""
+    """Return the newest unexpired trial, harmful ones first, that an amount repeats, with that amount; else None."""
     repetitions = (
         (trial, amount)
         for trial in sorted(trials, key=lambda trial: (trial.harm, trial.seconds), reverse=True)

@@ -142,7 +142,7 @@ def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
 
 
 def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = False) -> SloReading:
-    """Return the SLO objects of a namespace, or of all namespaces if allowed; an unusable object has a `reason`."""
+    """Return a namespace's SLO objects, or all if `everywhere` and permitted; an unusable object has a `reason`."""
     slo_objects: list[SloObject] = []
     absent: list[str] = []
     forbidden: list[str] = []

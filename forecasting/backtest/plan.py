@@ -99,7 +99,7 @@ def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tupl
 
 
 def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: BacktestPlan) -> BacktestTrial:
-    """Return the back-test at one time of series `values` (n, grid.size), whose step must divide the plan's step."""
+    """Return the back-test at one time of `values` (n, grid.size); raise ValueError if steps or time do not fit."""
     step = grid.step_seconds
     if plan.step_seconds % step or (origin_seconds - grid.start_seconds) % step:
         raise ValueError(f"the usage's step of {step} s does not divide the plan's, {plan.step_seconds} s")

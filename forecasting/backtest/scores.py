@@ -86,7 +86,7 @@ def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
 
 
 def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Return forecaster `contender`'s WQL divided by the baseline's, on the trials (n, K) or series (n,) of `mask`."""
+    """Return `contender`'s WQL / the baseline's, a geometric mean over the trials (n, K) or series (n,) of `mask`."""
     chosen = _mask(ledger, mask)
     logs = np.where(chosen, log_ratio(ledger, contender, baseline), np.nan)
     tried = (chosen & ~np.isnan(ledger.of_contender["loss"][ledger.index(baseline)])).any(axis=1)
@@ -94,7 +94,7 @@ def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags 
 
 
 def against(ledger: BacktestScores, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Return a forecaster's (`contender`) relative WQL divided by that of `other`, paired; below 1 it is better."""
+    """Return `contender`'s relative WQL divided by that of `other`, paired by trial; below 1, `contender` is better."""
     log_difference = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
     return _exp(bootstrap(np.where(_mask(ledger, mask), log_difference, np.nan)), 0)
 

@@ -57,7 +57,7 @@ class PastPeaks:
 
 
 def records(blocks: Floats, decisions: int) -> Records:
-    """Return nodes' records at the newest `decisions` borders of blocks (n, B); only `after` uses later data."""
+    """Return nodes' records at the newest `decisions` ends of six-hour blocks (n, B); only `after` uses later ones."""
     size = blocks.shape[1]
     ends = np.arange(max(0, size - decisions + 1), size + 1)
     # Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known.

@@ -60,7 +60,7 @@ class PeakRule:
 
     @classmethod
     def of(cls, records: Records, limits: Floats, resource: Resource, settings: NodePeakSettings) -> PeakRule:
-        """Apply the rule to records in the unit of usage, with positive limits (n,)."""
+        """Return the rule for the nodes of `records`; `limits` (n,) are above 0 and in the unit of the records."""
         usual, day = (records.highest + records.week) / 2 / limits[:, None], records.day / limits[:, None]
         stands = resource is Resource.MEMORY
         free = np.maximum(1 - usual, _LEAST_FREE) if stands else np.ones_like(usual)
@@ -69,7 +69,7 @@ class PeakRule:
         return cls(usual, free, least, records.after / limits[:, None], usable, resource, settings.prior_days)
 
     def until(self, end: int, length: int) -> PeakRule:
-        """Return the rule with only what was known at decision `end`, from the last `length` decisions before it."""
+        """Return the rule as known at decision `end`, with this decision and the `length` decisions before it."""
         part = slice(max(0, end - length), end + 1)
         usable = self.usable[:, part].copy()
         usable[:, -BLOCKS_PER_DAY:] = False  # their outcomes were still open

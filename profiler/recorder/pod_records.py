@@ -66,7 +66,7 @@ class RecordedPod(SeenPod):
         return self.shape.phase == "Running" and any(Resource.CPU in c.limits for c in self.shape.containers)
 
     def ends(self) -> Iterator[ContainerEnds]:
-        """Yield each container with its number of restarts and its known ends."""
+        """Yield the number of restarts and the known ends of each container that the pod's status reports."""
         restarted = {container.name: container for container in self.restarted}
         for name in self.shape.reported:
             ref, known_ends = PodContainerRef(self.namespace, self.name, name), restarted.get(name)
@@ -133,7 +133,7 @@ Declared = tuple[int | None, int | None, int | None, int | None]
 
 
 def declared_amounts(pods: Iterable[RecordedPod]) -> dict[PodContainerRef, Declared]:
-    """Return requests and limits of all but init containers, None for missing amounts; skip unreadable pods."""
+    """Return the requests and limits of all containers except init containers; None for an amount that is not set."""
     of_shape: dict[int, list[tuple[str, Declared]]] = {}
     amounts: dict[PodContainerRef, Declared] = {}
     for pod in pods:

@@ -292,7 +292,7 @@ class Recorder:
     # ---- the store
 
     def store_closed(self, until_seconds: float) -> bool:
-        """Store the slots that end by `until_seconds`, with amounts; return whether all closed slots are stored."""
+        """Store slots that end by `until_seconds`, declared amounts and the inventory; return False if that failed."""
         containers, nodes = self.term.pending
         bound = min(until_seconds, self._clock.now_seconds() + HOUR_SECONDS)
         containers += [slot for slot in self.term.containers.close(bound) if slot.refs]

@@ -75,7 +75,7 @@ class ClusterWatch:
         return self._pods.error or self._nodes.error
 
     def left_out(self) -> dict[str, str]:
-        """Return the reasons why pods or nodes cannot be read, by kind, namespace and name."""
+        """Return why objects could not be read, or made the inventory fail, by kind, namespace and name."""
         mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes)
         refusals = [(m.path, key, why) for m in mirrors for key, why in m.refusals.items()]
         refusals += [(PODS, key, why) for key, why in self._failing.items()]
@@ -124,7 +124,7 @@ class ClusterWatch:
         self._failing = dict(pods)
 
     def forget_placed(self) -> None:
-        """Forget the pods that `take` has returned; the caller has stored them."""
+        """Forget the pods on nodes that `take` has returned, because the caller has stored them."""
         self._placed = {}
 
     def _note(self, pod: StatedPod) -> RecordedPod:

@@ -107,7 +107,7 @@ def slot_usage(
 def idle_rows(
     slots: Sequence[ClosedSlot[PodContainerRef]], resting: Collection[PodContainerRef], now_seconds: int
 ) -> tuple[PodRow, ...]:
-    """Return pods with a container whose CPU usage is truly 0, which a CPU counter above zero proves."""
+    """Return a row for each pod with containers that used no CPU in a slot, but have a CPU counter above 0."""
     counted, idle = set(resting), dict[tuple[str, str], set[str]]()
     for slot in slots:
         for i in np.flatnonzero(slot.cpu_mean == 0).tolist():
@@ -118,7 +118,7 @@ def idle_rows(
 
 
 def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) -> None:
-    """Append the usage blocks to the store, then store the restart counts that they contain."""
+    """Append the usage blocks to the store, then store the restart counts of `log`."""
     for signal, usage in blocks:
         store.append(signal, usage)
     write_counts(store, log)

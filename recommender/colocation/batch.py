@@ -76,7 +76,7 @@ class LendableCapacity:
         return len(self.nodes) - self.known
 
     def free(self, resource: Resource, level: str) -> Floats:
-        """Return capacity of certainty `level` that batch pods leave (nodes, half hours), in the unit of `resource`."""
+        """Return capacity of certainty `level` minus batch pods' usage, (nodes, half hours), in the resource's unit."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
 
     def first_slot(self, now_seconds: float) -> int:
@@ -205,7 +205,7 @@ class Fit:
 
 
 def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
-    """Find the half hours at which the job can start, with capacity for the whole run, to end before its deadline."""
+    """Find the earliest start from which the job can end by its deadline, and later starts that fit more pods."""
     first = rooms.first_slot(now_seconds)
     begin = max(now_seconds, rooms.start_seconds)
     last = math.floor((begin + job.deadline * HOUR_SECONDS - rooms.start_seconds) / STEP_SECONDS + 1e-9)

@@ -58,7 +58,7 @@ class PodTerms:
     prod_used: Floats
 
     def columns(self) -> Iterator[tuple[str, Floats]]:
-        """Yield the name and the values of every term, one value per slot."""
+        """Yield the name and the values (m,) of every term, one value for each pod or dangling metric."""
         return ((f.name, getattr(self, f.name)) for f in fields(self)[2:])
 
 

@@ -68,7 +68,7 @@ class WriteReasons:
         return np.asarray(self.keys | self.moved | self.late | self.policy)
 
     def policy_alone(self, i: int) -> bool:
-        """Return whether node `i` is written only because its annotation must name another policy."""
+        """Return whether node `i`, which is written, has no other reason than `policy`."""
         return not (self.keys[i] or self.moved[i] or self.late[i])
 
 

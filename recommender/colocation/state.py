@@ -230,7 +230,7 @@ class ColocationState:
         return offered_by_node
 
     def kept(self, computed: Computed) -> frozenset[str]:
-        """Return the nodes whose published amounts `compute` keeps because their reports are unusable or too old."""
+        """Return the nodes whose published amounts `compute` keeps because NodeMetrics are unusable or too old."""
         kept_nodes: set[str] = set()
         for columns in computed.values():
             kept_flags = columns.kept if columns.kept is not None else ()

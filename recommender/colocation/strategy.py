@@ -55,7 +55,7 @@ class StrategyLayer:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The strategy of a node, the layers that it was merged from (lowest precedence first), notes on ignored values."""
+    """The strategy of a node, the layers it was merged from (lowest precedence first), and notes on ignored values."""
 
     strategy: ColocationStrategy
     layers: tuple[StrategyLayer, ...]

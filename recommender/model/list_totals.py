@@ -117,7 +117,7 @@ def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCounts:
-    """Number of recommendations that pass the guardrails, and of those that lack only a second person's approval."""
+    """Number of recommendations that pass the guardrails, and number that need only a second person to confirm."""
 
     ready: int
     second_person: int

@@ -126,7 +126,7 @@ class Trust:
 
     @property
     def words(self) -> str:
-        """The level with its weakest point, such as "medium: A single pod was seen."; or the level alone."""
+        """The level with the sentence on the weakest point, as "medium: A single pod was seen."; or the level alone."""
         return ": ".join((self.level.value, *self.because[:1]))
 
 

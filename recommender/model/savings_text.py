@@ -17,7 +17,7 @@ NOTHING: Final = "frees nothing"
 
 @dataclass(frozen=True, slots=True)
 class SavingPhrase:
-    """A verb such as "frees" with positive amounts in each resource's unit, and `monthly` money (None = not shown)."""
+    """A verb such as "frees", positive amounts in each resource's unit, money a month (None: not shown), purpose."""
 
     word: str
     amounts: tuple[tuple[Resource, int], ...]

@@ -16,11 +16,11 @@ class Ready(StrEnum):
 
     WHOLE = "whole"
     FIRST_STEP = "first-step"
-    """A cut that is larger than one step may be: its first step."""
+    """The first step of a cut that is too large for one step."""
     WAITING = "waiting"
     """An earlier step was taken, and its cool-down lasts."""
     SECOND_PERSON = "second-person"
-    """The guardrails allow it, and its class takes a second person who agrees."""
+    """Only a second person's confirmation is missing, which the workload's QoS class requires."""
     BLOCKED = "blocked"
     NOTHING = "nothing"
     """It changes nothing."""
@@ -42,7 +42,7 @@ _WORDS: Final = {
 
 
 def ready_words(code: str, steps: float | None) -> str:
-    """Return text on what can be applied now, by a `Ready` code; for a decrease in several steps, their number."""
+    """Return what can be applied now, by a `Ready` code, as text; of a cut in several steps, the number of steps."""
     if code == Ready.FIRST_STEP and steps is not None and steps > 1:
         return f"in {steps:.0f} steps"
     return _WORDS[Ready(code)] if code else ""

@@ -30,7 +30,7 @@ class TodoList(StrEnum):
     ADJUST = "adjust"
     """A request or limit rises a little, and no request falls."""
     LIMITS = "limits"
-    """Limits, or requests that the pod asks for anyway, are lowered, removed or set first: nothing is freed."""
+    """Limits are lowered, removed or newly set, or a request is set to what counts already: nothing is freed."""
     NOTHING = "nothing"
     """It changes nothing."""
 

@@ -86,7 +86,7 @@ def capacity_guardrails(
 
 
 def claim_of(recommendations: Sequence[Recommendation], live: Json, running: RunningRequests) -> QuotaClaim:
-    """Return by how much one workload's recommendations need more of its quotas than its present pods request."""
+    """Return the quota that one workload's recommendations need beyond what the workload's present pods request."""
     now, new = _before_and_after(recommendations, live)
     return _claim(recommendations[0].container.workload, live, _as_running(now, running), new)
 

@@ -45,7 +45,7 @@ class Rollout:
 
     @property
     def behind(self) -> int:
-        """Number of pods of the present template that the controller still has to create; 0 if it does not count."""
+        """Number of pods that the controller still has to create from the template; 0 if it does not count them."""
         return 0 if self.updated is None else max(0, self.awaited - self.updated)
 
     @property

@@ -64,7 +64,7 @@ class BuiltObject:
 
     @property
     def files(self) -> set[str]:
-        """The paths of the files that make up the object, and the folder of its root."""
+        """The paths of the object's plain file or kustomization, of the folder of that, and of all layers."""
         return {self.root, posixpath.dirname(self.root), *(layer.path for layer in self.layers)}
 
 

@@ -73,7 +73,7 @@ class ResourceDemand:
 
 
 def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
-    """Return the CPU demand with margin: the highest of quantile, recurring peaks, neediest pods; or by day risk."""
+    """Return the CPU demand: by day risk if set, else the highest of quantile, peaks, neediest pods, plus margin."""
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, GUARANTEED_FRACTION) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
