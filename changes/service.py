@@ -315,7 +315,7 @@ class ClusterChangeService:
         return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, head_is_kept, notes_told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
-        """Return a watcher with cotenant's account; `report` gets its notifications and those that `ahead` returns."""
+        """Return a watcher that acts as cotenant itself; `report` gets its notifications and those of `ahead`."""
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
 
@@ -325,11 +325,11 @@ class ClusterChangeService:
         return Watcher(open_signed, report, ahead, climb=climb)
 
     def trouble(self) -> str:
-        """Return why no change can be made in the cluster now, "" if one can; at most `GLANCE_SECONDS` old."""
+        """Return why no change can be made, "" if one can, by the last check; start another after `GLANCE_SECONDS`."""
         return self._seen.now().trouble
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:
-        """Return what the API server allows the person; rights that hold cluster-wide are not checked per namespace."""
+        """Return the person's rights, cluster-wide and by namespace, and cotenant's right to store the ledger head."""
         who.require(Right.READ)
         with self._client(who) as client:
             permission_list = permissions(client, namespaces)

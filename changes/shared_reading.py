@@ -73,7 +73,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         return self._answer
 
     def fresh(self, wait_seconds: float) -> AnswerT:
-        """Return an answer not older than `every_seconds` if it comes in time, else the last one."""
+        """Return an answer not older than `every_seconds` if it comes within `wait_seconds`, else the last one."""
         done = self._begin()
         if done is not None:
             done.wait(wait_seconds)

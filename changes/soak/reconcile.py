@@ -75,7 +75,7 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
-    """Return when changes are verified, first and finally, and what may follow; the final time is never the earlier."""
+    """Return the settings' pace; changes are finally verified after VERIFY_HOURS, or after the soak time if longer."""
     soak = 60 * settings.soak_minutes
     return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_rollback, may_change, 3600 * settings.confirm_hours)
 

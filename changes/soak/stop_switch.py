@@ -27,5 +27,5 @@ def read_switch(client: KubeClient, namespace: str) -> str:
 
 
 def switch_address(namespace: str) -> Address:
-    """Return the API address of the ConfigMap that has the switch."""
+    """Return the API address of the ConfigMap with the stop switch of automatic changes."""
     return Address("v1", "configmaps", SWITCH_CONFIG_MAP, namespace)

@@ -59,7 +59,7 @@ def comparison_of(settings: PrometheusSettings) -> dict[str, Any]:
 
 
 class PrometheusComparison:
-    """Compares metrics around the changes of one cluster; `labels` select its series in a shared metric source."""
+    """Compares metrics before and after a change; `labels` select the cluster's series in a shared metric source."""
 
     def __init__(self, client: Client, labels: dict[str, str]) -> None:
         self._client = client

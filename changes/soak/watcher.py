@@ -170,7 +170,7 @@ class Watcher:
 
 
 def news_of(status: ChangeStatus) -> News | None:
-    """Return the notification about a changed state; None if the change goes as expected."""
+    """Return the notification about a change's new state; None if the change goes as expected."""
     titles = {
         ChangeState.REGRESSED: ("did harm", True),
         ChangeState.ROLLED_BACK: ("was rolled back", True),
