@@ -31,7 +31,7 @@ GROUPS: Final = ("initContainers", "containers")
 
 
 def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
-    """Return a pod's workload and the uid that it must have, "" if the pod names none; None if it has none of KINDS."""
+    """Return a pod's workload and its uid ("" for a Deployment, whose uid no pod has); None if it is not of KINDS."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences")
     references = owners if isinstance(owners, list) else ()

@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """Return the patch that removes expired hand-overs of reserved capacity from the SwapGuard; None if it has none."""
+    """Return the patch that empties the SwapGuard once its promise and all its hand-overs have expired; else None."""
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []
@@ -88,7 +88,7 @@ def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> l
 
 
 class GuardWatchdog:
-    """A thread that regularly removes guards of nodes and scheduling gates of pods that no manager handles any more."""
+    """A thread that removes SwapGuard entries and pods' scheduling gates that no manager handles any more."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -108,7 +108,7 @@ class GuardWatchdog:
         self._stopping.set()
 
     def free_forgotten(self) -> bool:
-        """Remove abandoned guards and gates, and return whether there were any; raise CotenantError if refused."""
+        """Remove abandoned SwapGuard entries and gates; return True if any were, raise CotenantError if that fails."""
         guard = self._client.get(ADDRESS.path)
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:

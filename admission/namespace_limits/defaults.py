@@ -51,7 +51,7 @@ class RangeDefault:
 
 
 def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefault] = ()) -> Given:
-    """Return the amounts that LimitRanges set, by the pod's annotation and its namespace's `defaults`."""
+    """Return which requests and limits LimitRanges set, by the pod's annotation and its namespace's `defaults`."""
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
     if not isinstance(text, str) or not text.startswith(LIMIT_RANGER_PREFIX):
         return frozenset()

@@ -69,7 +69,7 @@ class SecretStore:
         return _material(data), version
 
     def write(self, material: Material, version: str) -> None:
-        """Write the Secret by server-side apply, if it is still the version that was read."""
+        """Write the Secret; raise ClusterConflict if its resourceVersion is no longer `version` ("": any will do)."""
         data = {key: base64.b64encode(value).decode() for key, value in _contents(material).items()}
         body = self._address.manifest("Secret", {"resourceVersion": version} if version else {}, data=data)
         self._writer.send(Apply(self._address, body, why="renew the webhook's certificate"))

@@ -200,7 +200,7 @@ class WebhookMirrors:
         )
 
     def pods_of_quota(self, name: str) -> int:
-        """Ask the API server how many pods that have not ended use a quota, by label or namespace."""
+        """Return how many pods that have not ended use a quota, by label or namespace, as the API server lists them."""
         tree = self.view().quotas
         quota = tree.quotas.get(name)
         bound = {*quota.namespaces, quota.namespace} if quota is not None else set()

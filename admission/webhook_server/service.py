@@ -172,7 +172,7 @@ class WebhookServer:
             self._tls.replace(context)
 
     def start(self) -> None:
-        """Start serving. The caller has given it a certificate by `show`."""
+        """Start serving; raise UsageError if `show` has not been given a certificate yet."""
         if self._tls is None:
             raise UsageError("the webhook server has no certificate yet", fix="Call show first.")
         self._listener.start(self._tls)
