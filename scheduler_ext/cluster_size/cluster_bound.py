@@ -118,7 +118,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The linear program's least cost (`value`) and nodes `kept` of each kind, or the `reason` for no solution."""
+    """The linear program's least cost (`value`) and number of nodes `kept` of each kind; or why it has no solution."""
 
     value: float = 0.0
     kept: Floats | None = None

@@ -46,7 +46,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DomainCount:
-    """The pods of a counter by a node label's value; `counter` and `eligible` (node mask, -1: all) are indices."""
+    """The pods of a counter, by node label value; `counter` and `eligible` (a node mask, -1: all nodes) are indices."""
 
     counter: int
     topology_key: str
@@ -219,7 +219,7 @@ def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
 
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
-    """Return whether a counter counts the pod, by its namespaces, its selector and `staying`."""
+    """Return whether a counter counts the pod, by namespace and labels; `staying` leaves out pods being deleted."""
     inside = key.namespaces is None or pod.namespace in key.namespaces
     return inside and not (key.staying and pod.ending) and key.selector.matches(pod.labels)
 

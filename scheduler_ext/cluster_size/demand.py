@@ -54,7 +54,7 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
-    """Count the containers with a recommendation, the ready and the stopped ones, and a reduction's most steps."""
+    """Return the numbers of containers with recommendations, of ready and stopped ones, and the most steps of one."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)

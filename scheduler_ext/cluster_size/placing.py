@@ -151,7 +151,7 @@ class PlacingState:
         return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on, is_there)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
-        """Return a copy without some of the nodes and the pods on them."""
+        """Return a copy without the nodes of the mask `leaving` and the pods on them."""
         kept_places = np.flatnonzero(~leaving)
         index = np.full(len(leaving) + 1, -1, dtype=np.int64)
         index[kept_places] = np.arange(len(kept_places))

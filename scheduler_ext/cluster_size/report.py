@@ -140,7 +140,7 @@ def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
 
 
 def worth_of(size: ClusterSize, currency: str) -> str:
-    """Return the monthly cost of the nodes that could be removed, or their cores if none has a price."""
+    """Return the monthly cost of the removable nodes, or their cores if none has a price; "" if there are none."""
     if not size.leaving:
         return ""
     if size.price_month is None:

@@ -143,7 +143,7 @@ def step_table(steps: Sequence[SizeStep]) -> Table:
 
 
 def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
-    """Return the table of obstacles, each with the number of removable nodes that it keeps."""
+    """Return the table of obstacles, each with the numbers of nodes and of removable nodes that it concerns."""
     leaving = {node.name for node in size.leaving}
     rows = [
         {

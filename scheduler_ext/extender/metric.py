@@ -346,7 +346,7 @@ class Outlook:
     high: tuple[tuple[float, ...], tuple[float, ...]]
 
     def at(self, seconds: float) -> Pair:
-        """Return the p95 of the step that contains a time, (millicores, bytes); NaN if there is none."""
+        """Return the forecast p95, (millicores, bytes), of the step that contains a Unix time; NaN if no step does."""
         step = math.floor((seconds - self.start_seconds) / self.step_seconds)
         cpu, memory = (
             series[step] if 0 <= step < len(series) and seconds < self.valid_until else math.nan for series in self.high

@@ -103,7 +103,7 @@ class NodeSnapshot:
         return self.index.rows(names)
 
     def changed_since(self, steps: int) -> Rows | None:
-        """Return the rows that changed after step `steps`; None if that step is older than the trail."""
+        """Return the rows that changed after step `steps`; None if `trail` does not reach back to that step."""
         behind = self.steps - steps
         if not 0 <= behind <= len(self.trail):
             return None

@@ -82,7 +82,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
-    """Return the numbers of refused nodes by (rule, text) as rows, highest number first."""
+    """Return the numbers of refused nodes by (rule, text) as rows, in the given order."""
     return [RuleRefusal(rule, reason, number) for (rule, reason), number in counts.items()]
 
 
@@ -147,7 +147,7 @@ def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, Fla
 
 
 def parse_scheduler_message(message: str) -> list[RuleRefusal]:
-    """Return the refusals in a PodScheduled condition's message; unparsed text is returned as it is."""
+    """Return the refusals in a PodScheduled condition's message; any other text becomes one refusal of 0 nodes."""
     head = _HEAD.match(message.strip())
     if not head:
         return [RuleRefusal("scheduler", message.strip(), 0)] if message.strip() else []

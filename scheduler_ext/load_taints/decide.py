@@ -92,7 +92,7 @@ class NodeLoads:
 
 @dataclass(frozen=True, slots=True)
 class LoadTaintPlan:
-    """The effect that each node should have, (nodes,); `withheld` are nodes not refused only because of the limit."""
+    """The effect due on each node, (nodes,); `withheld` masks nodes that only the limit saves from refusal."""
 
     effects: Effects
     withheld: Flags

@@ -124,7 +124,7 @@ class QueueController(Feature):
         return float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
-        """Return the writes at the manager's end: it removes gates, unless settings keep them for the next manager."""
+        """Return the writes that remove all gates at the manager's end; none if the settings keep the gates."""
         if self._settings.keep_gates_at_end:
             return ControllerDecision()
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))

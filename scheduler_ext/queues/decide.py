@@ -51,7 +51,7 @@ class QueueWrites:
 
 
 def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
-    """Admit pods and gangs that fit their quotas, evict from quotas that exceed their runtime too long, and report."""
+    """Return writes that admit what fits its quota and evict from quotas above runtime for too long; and a report."""
     admission = quota_admission(view, settings)
     since, borrows = over_since(view, admission), borrows_since(view, admission)
     revoked, revocation_notes = revocation(view, settings, admission, since)

@@ -28,7 +28,7 @@ class QuotaCharge:
     ungated: dict[str, int] = field(default_factory=dict)
 
     def add(self, amounts: Amounts, *, firm: bool, ungated: bool) -> None:
-        """Add the amounts of a pod or a Reservation."""
+        """Add the amounts of a pod or a Reservation to `used`, and to `firm` and `ungated` where those are true."""
         for sums, counts in ((self.used, True), (self.firm, firm), (self.ungated, ungated)):
             if counts:
                 add_amounts(sums, amounts)
@@ -45,7 +45,7 @@ class QuotaAccount:
         self.ungated: dict[str, dict[str, int]] = {name: {} for name in ancestors}
 
     def add(self, quota: str, amounts: Amounts, firm: Amounts, ungated: Amounts | None = None) -> None:
-        """Add used amounts to a quota and its parents; of these, `firm` are not preemptible, `ungated` not admitted."""
+        """Add used amounts to a quota and its parents; `firm` and `ungated` are parts of them, as in QuotaCharge."""
         add_amounts(self.own[quota], amounts)
         for name in (quota, *self.ancestors[quota]):
             add_amounts(self.used[name], amounts)

@@ -56,7 +56,7 @@ class QueueUnit:
 
     @property
     def starts(self) -> frozenset[str]:
-        """The gangs that start with this unit; none if it follows."""
+        """The gangs of the unit's pods; none if the unit only follows the one with which its gang starts."""
         return frozenset() if self.follows else frozenset(pod.gang for pod in self.pods)
 
 

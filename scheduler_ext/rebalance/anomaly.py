@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is z
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """Marks in a row beyond which a detector changes, and times after which it is normal or forgotten (0: never)."""
+    """Marks in a row beyond which a detector changes; seconds until it is normal, until it is forgotten (0: never)."""
 
     abnormal_marks: int
     normal_marks: int

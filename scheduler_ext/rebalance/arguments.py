@@ -261,7 +261,7 @@ class RoundArgs:
     churn: Churn = DEFAULT_CHURN
 
     def with_limits(self, settings: DeschedulerSettings) -> Self:
-        """Return the arguments with the settings' limits: how long a moved pod stays, how many pods move in an hour."""
+        """Return the arguments with the settings' limits: least time of a pod on its node, most moves in an hour."""
         return replace(self, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))
 
 
@@ -474,7 +474,7 @@ def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePe
 
 
 def unreadable_selector(selector: Object | None, path: str) -> list[str]:
-    """Return the problem of a label selector that cannot be parsed; ignoring a part of it would select more."""
+    """Return a label selector's parse error or unknown fields; to ignore a part of a selector would select more."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:

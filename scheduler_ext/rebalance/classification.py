@@ -144,7 +144,7 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
 
 
 def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:
-    """Return OK, or why a node cannot be judged: its NodeMetric is missing, incomplete, too old or in the future."""
+    """Return OK, or why no load is known: the NodeMetric is missing, incomplete, old, in the future or implausible."""
     metric = load.metric
     if metric is None or metric.updated_seconds is None or min(load.node.capacity) <= 0:
         return Reason.METRIC_MISSING

@@ -107,7 +107,7 @@ class DayAhead:
         return path
 
     def overloaded(self, high: Floats) -> Flags:
-        """Return a mask (nodes,) of nodes expected above `high` for long in the next day, and within NEAR_STEPS too."""
+        """Return a mask of nodes expected above `high` for LEAST_SPARED_SECONDS, LEAST_NEAR_SECONDS in NEAR_STEPS."""
         near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 

@@ -45,7 +45,7 @@ def outlooks_address(namespace: str) -> Address:
 def outlooks_config_map(
     outlooks: Mapping[WorkloadRef, WorkloadOutlook], namespace: str, most_bytes: int = MOST_BYTES
 ) -> Apply:
-    """Return the write of the ConfigMap with these forecasts."""
+    """Return the write of the ConfigMap with these forecasts, of the workloads with most CPU if not all fit."""
     chosen = sorted(outlooks.items(), key=lambda item: (-max(item[1].median[0], default=0.0), item[0]))
     data = _pack_outlooks(chosen)
     while len(data) > most_bytes:

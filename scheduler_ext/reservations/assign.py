@@ -64,7 +64,7 @@ class Assignment:
 
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
-    """Return the remaining capacity of every Reservation of mode pinned that is open to owners, and of standby pods."""
+    """Return what is left of each pinned Reservation that is open to owners, and of each with a placed standby pod."""
     capacities = []
     for reservation in view.reservations.values():
         is_pinned = reservation.open_to_owners and reservation.mode(default) is Mode.PINNED
@@ -146,7 +146,7 @@ class _Assigner:
 
 
 def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:
-    """Return the record of a hand-over that starts now: of the smallest sufficient placeholder, else of all."""
+    """Return the record of a new hand-over, which uses the smallest placeholder that suffices, or else all of them."""
     reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
     used = next(([p] for p in capacity.placeholders if fits(request, p.requests)), list(capacity.placeholders))

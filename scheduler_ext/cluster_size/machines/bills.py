@@ -46,7 +46,7 @@ class Bill:
 
 
 def four_bills(now: SizedLevel, later: SizedLevel) -> tuple[Bill, ...]:
-    """Return the four bills; `now` is the level of present requests, `later` that after the recommendations."""
+    """Return the bills of today, right-sizing, packing and both; `later` is the level after the recommendations."""
     today = Bill(TODAY, reason=now.reason)
     if now.size is not None:
         today = _bill_of_nodes(TODAY, [*now.size.leaving, *now.size.staying])

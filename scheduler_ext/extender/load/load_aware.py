@@ -106,7 +106,7 @@ def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
 
 
 def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats:
-    """Return each node's threshold, (n,): `limits`, but for a batch pod's CPU (`offset` 0) the node's own if set."""
+    """Return `limits`, (n,); for CPU (`offset` 0) of a pod on reclaimed capacity, the node's own limit if set."""
     if offset or not pod.reclaimer:
         return limits
     own = columns[SnapshotColumn.BATCH_LIMIT_CPU]

@@ -21,7 +21,7 @@ Part = Rows | slice
 
 
 class PodKind(NamedTuple):
-    """A pod as load rules read it; its run time covers the forecast's half hours from `first` to `last`."""
+    """A pod as load rules read it; its run time covers the forecast's half hours from `first` to before `last`."""
 
     daemon: bool
     prod: bool
@@ -41,7 +41,7 @@ def kind_of(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: E
 def check_load(
     snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings
 ) -> NodeVerdicts:
-    """Return whether each node of `part` is too busy for the pod, now or at a forecast peak."""
+    """Return PASS for each node of `part`, or why it is too busy for the pod: now, or at a forecast peak."""
     verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
     later = verdicts.passed & ~ahead.passed

@@ -38,7 +38,7 @@ def configuration(
     *,
     managed_only: bool = False,
 ) -> dict[str, Any]:
-    """Return the configuration; with `scheduler_name`, that of a second scheduler with its own leader election."""
+    """Return a KubeSchedulerConfiguration; with `scheduler_name`, for a second scheduler with own leader election."""
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
     if kubeconfig:
         document["clientConnection"] = {"kubeconfig": kubeconfig}

@@ -88,7 +88,7 @@ class ExtenderServer:
         return self._listener.port
 
     def start(self) -> None:
-        """Start serving."""
+        """Start serving; raise CotenantError if that fails."""
         self._listener.start(self._tls, self._reload, *self._beside)
         if not self._listener.running:
             raise CotenantError("the extender did not start; the error above says why")

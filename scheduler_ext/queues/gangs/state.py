@@ -64,7 +64,7 @@ class GangDecision:
 
 
 def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
-    """Reserve capacity for complete gangs; admit a gang once all is reserved, or release all if that takes too long."""
+    """Decide on gangs: reserve for complete ones, admit one once all is reserved, release all if it takes too long."""
     groups, needless = gang_groups(view)
     work = _GangRound(view, settings)
     work.release(needless, "the gang member that needed this reservation is gone")

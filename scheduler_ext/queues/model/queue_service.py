@@ -45,7 +45,7 @@ class QueueService(Protocol):
         """Return the present queues that the person may see."""
 
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
-        """Return the last day of one quota; raise NoData if Prometheus is not configured or has no sample."""
+        """Return a quota's use of a resource in the last day; raise NoData without Prometheus or without a sample."""
 
 
 def visible_to(report: QueueReport, who: Person) -> QueueReport:

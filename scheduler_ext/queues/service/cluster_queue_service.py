@@ -53,7 +53,7 @@ class ClusterQueueService:
         self._reading = SharedReading(clock, self._read)
 
     def report(self, who: Person) -> QueueReport:
-        """Return the queues, at most some seconds old, that the person may see."""
+        """Return the queues that the person may see, read at most a minute ago."""
         who.require(Right.READ)
         return visible_to(self._reading.answer(), who)
 
@@ -64,7 +64,7 @@ class ClusterQueueService:
             return read_report(client, self._settings, now_seconds)[1]
 
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
-        """Return the last day in steps of HISTORY_STEP_SECONDS; NoData if the person may not see the quota."""
+        """Return a quota's use of a resource in the last day; raise NoData if the person may not see the quota."""
         who.require(Right.READ)
         if who.reads is not None:
             quota_for(self._reading.answer(), who, quota)

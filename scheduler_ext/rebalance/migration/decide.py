@@ -41,7 +41,7 @@ class MigrationWrites:
 
 
 def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
-    """Return the writes now; jobs that cotenant created are deleted `keep_ended_seconds` after their end."""
+    """Return the writes that are due; jobs that cotenant created are deleted `keep_ended_seconds` after their end."""
     waiting = [job for job in view.jobs if job.waits]
     late = {j.name for j in waiting if view.now_seconds >= j.deadline_seconds(view.default_ttl_seconds)}
     verdict = arbitrate(view, [job for job in waiting if job.name not in late])

@@ -52,10 +52,10 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class JobsUnderWay:
-    """The effect of earlier moves on the next round: `open` counts jobs of earlier rounds that run and are not paused.
+    """The effect of earlier moves on the next round, which begins once no job of earlier rounds is `open`.
 
-    `last_seconds` is the Unix time at which the last move ended, 0 for none. `hour` counts pods that were evicted in
-    the last hour or are about to be.
+    `open` counts those that wait or run, without paused ones and those without progress for LONGEST_HOLD_UP_SECONDS.
+    `last_seconds` is the Unix time of the last move's end, or 0; `hour` counts pods evicted in the last hour or soon.
     """
 
     open: int = 0
@@ -64,7 +64,7 @@ class JobsUnderWay:
 
     @classmethod
     def of(cls, jobs: Sequence[MigrationJob], now_seconds: float) -> JobsUnderWay:
-        """Count the jobs of all creators."""
+        """Return `open` of the jobs that the descheduler created, the other fields of the jobs of all creators."""
         ours = [job for job in jobs if DESCHEDULER_LABEL.items() <= dict(job.labels).items()]
         moments = [job.status.changed_seconds for job in jobs if job.status.phase.ended]
         evicted = [job.status.evicted_seconds for job in jobs]

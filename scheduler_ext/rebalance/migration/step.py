@@ -71,7 +71,7 @@ def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
 
 
 def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
-    """Return the end of a job as failed, with its reason; the capacity that was reserved for it is released."""
+    """Return the job's new status, failed for this reason; `release_reservations` then deletes its Reservation."""
     why = {"step": reason.value, "reason": reason.value, "message": message}
     return JobAdvance(status_with_changes(job, view.now_seconds, (), phase=JobPhase.FAILED, **why))
 

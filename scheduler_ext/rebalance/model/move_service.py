@@ -123,7 +123,7 @@ class MoveService(Protocol):
         """Remove a node's emptying taint, whoever set it. Needs Right.APPROVE in all namespaces."""
 
     def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
-        """Return what people did with moves through this service, newest first."""
+        """Return what people did through this service with moves that the person may see, newest first."""
 
 
 def namespace_of(pod: str) -> str:

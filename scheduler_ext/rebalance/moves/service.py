@@ -107,12 +107,12 @@ class ClusterMoveService:
 
     # --- looking ------------------------------------------------------------------------------------------------------
     def report(self, who: Person) -> RebalanceReport:
-        """Return LowNodeLoad's round, at most some seconds old, with only the pods that the person may see."""
+        """Return LowNodeLoad's round, at most two minutes old, with only the pods that the person may see."""
         who.require(Right.READ)
         return visible_to(self._round.answer(), who)
 
     def emptying(self, who: Person) -> RebalanceReport:
-        """Return HighNodeLoad's round, at most some seconds old, with only the pods that the person may see."""
+        """Return HighNodeLoad's round, at most two minutes old, with only the pods that the person may see."""
         who.require(Right.READ)
         return visible_to(self._emptying.answer(), who)
 
