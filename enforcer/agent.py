@@ -117,7 +117,7 @@ class Agent:
         hands_over: Callable[[], bool] = lambda: False,
         to_stranger: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run a tick per interval until `wait(seconds)` returns True; then restore all values or keep them in force."""
+        """Run a tick per interval until `wait(seconds)` returns True; then `end` restores values or hands them over."""
         parts = self.parts
         parts.sources.start()
         parts.evictions.start()

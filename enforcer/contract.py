@@ -141,7 +141,7 @@ class PodSpec(PodLevelResources):
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """CPU usage between two readings (None if not known), and throttling by the CFS quota in this tick."""
+    """CPU usage (None if not known) and throttling by the CFS quota, both between two readings."""
 
     millicores: float | None = None
     periods: int = 0
@@ -477,7 +477,7 @@ class Step(Generic[StateT]):
 
 
 class Strategy(Protocol[StateT]):
-    """A pure function of observation, policy and state that decides for one purpose what the agent applies."""
+    """A strategy: its pure `step` decides by observation, policy and state what the agent applies for one purpose."""
 
     @property
     def name(self) -> str:

@@ -36,7 +36,7 @@ class Converted:
 
 
 def convert_reservation(sketch: Json) -> Converted:
-    """Return a Reservation in its present form, unchanged if it has it; UsageError for fields without counterpart."""
+    """Convert a Reservation to its present form if it has the sketch's; UsageError for fields without counterpart."""
     _object("the document", sketch)
     if sketch.get("kind") != "Reservation":
         raise UsageError(

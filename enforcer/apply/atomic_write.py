@@ -36,7 +36,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """Changes outside cgroups that a file records; `damaged`: why the file was renamed; `newer`: why it is not used."""
+    """Changes outside cgroups, read from a file; `damaged` says why the file was renamed, `newer` why it is ignored."""
 
     records: NoteT
     damaged: str = ""

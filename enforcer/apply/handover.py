@@ -143,7 +143,7 @@ def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Itera
 
 
 class AgentStop:
-    """A signal's effect on the agent: whether it must end (`asked`), and whether another agent takes over values."""
+    """A signal's effect: the agent must end (`asked`) and may hand over, `to_stranger` to one without its journal."""
 
     def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock

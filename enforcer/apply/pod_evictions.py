@@ -40,7 +40,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """Requests the agent's evictions and reports outcomes; `evictor` or `stopper` is None if it is not used."""
+    """Requests evictions by the API server (`evictor`) or runtime (`stopper`), None if not used; reports outcomes."""
 
     settings: EnforcerSettings
     report: ReportEviction

@@ -167,7 +167,7 @@ def _id(traffic_class: TrafficClass) -> str:
 
 
 def nft_program(shaped: dict[str, Traffic]) -> str:
-    """Return the input of `nft -f` that replaces the agent's table in one step, or removes it if `shaped` is empty."""
+    """Return the input of `nft -f` that replaces the agent's table in one step, or removes it if no class has pods."""
     rules = []
     for device, traffic_class in [(device, c) for device, traffic in sorted(shaped.items()) for c in traffic.classes]:
         owned = [ipaddress.ip_address(address) for address in traffic_class.addresses]

@@ -163,7 +163,7 @@ def _fetch(url: str) -> bytes:
 
 
 def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
-    """Yield a row for each value and each finding; a pod without either has one row."""
+    """Yield a row for each value and each verdict; a pod without either has one row."""
     for pod in node_status.pods:
         base = {
             "pod": f"{pod.namespace}/{pod.name}",

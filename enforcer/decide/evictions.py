@@ -98,7 +98,7 @@ def after_refusal(
 
 
 def unfit(eviction: Evict, pod: PodSpec | None) -> str:
-    """Return why the eviction of this pod may never be requested; empty if it may."""
+    """Return why the eviction of this pod must not be requested; empty if it may be."""
     if pod is None or (pod.namespace, pod.name) != (eviction.namespace, eviction.name):
         return "this node has no such pod"
     if pod.deleting:

@@ -218,7 +218,7 @@ def limit_floor(memory: MemoryUse) -> int:
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """Return `value`; if it lowers the limit below `floor`: `floor`, or `present` if that is below or near `floor`."""
+    """Return the limit `value`; for a cut below `floor`, `floor`, or `present` if that is lower or hardly higher."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):

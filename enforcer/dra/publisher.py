@@ -98,7 +98,7 @@ class SlicePublisher:
         self._client.close()
 
     def wake(self) -> None:
-        """Compare and publish at once, without waiting for the interval."""
+        """Make the thread publish at once, without waiting for the interval."""
         self._awake.set()
 
     def _run(self) -> None:

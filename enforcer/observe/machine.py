@@ -43,7 +43,7 @@ class MachineReader:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
-        """Return the node with CPU use, memory and online or given `cpus`; raise NodeUnreadable."""
+        """Return the node with CPU use, memory, disks and the CPUs `cpus`, "" for all online; raise NodeUnreadable."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")
@@ -66,7 +66,7 @@ class MachineReader:
         )
 
     def waits(self, pids: list[int]) -> Waits:
-        """Return by thread id the nanoseconds that these processes' threads waited, for at most MOST_THREADS."""
+        """Return by thread id for how many nanoseconds these processes' threads ever waited; at most MOST_THREADS."""
         thread_waits: Waits = {}
         for pid in pids[:MOST_THREADS]:
             folder = self._proc / str(pid) / "task"

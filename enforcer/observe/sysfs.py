@@ -21,7 +21,7 @@ _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
 def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
-    """Return the CPUs in the list `online`, with machine-wide core numbers; raise NodeUnreadable if not readable."""
+    """Return the CPUs in the list `online`, with machine-wide core numbers; raise NodeUnreadable if it is empty."""
     cpus = sorted(parse_cpus(online))
     if not cpus:
         raise NodeUnreadable(f"{sys} has no list of the online CPUs")

@@ -84,7 +84,7 @@ def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentActio
 
 
 def reason_of(action: ActionRecord) -> str:
-    """Return an action's reason in CamelCase: the effect of the value that was set, else the reason of its Event."""
+    """Return an action's reason in CamelCase: that of the verdict or Event, or the effect of a value that was set."""
     if action.action == "verdict":
         return action.outcome
     if action.action == "evict":
@@ -128,7 +128,7 @@ def seconds_of(moment: str) -> float:
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
 def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
-    """Return the CPU that pods use, and what best effort should get (target) and may use now (limit), millicores."""
+    """Return the tick's CPU in millicores: usage, best effort's target and present limit, and burst beyond limits."""
     use = demand(observation)
     capacity = float(observation.node.cpu_millicores)
     target = decided.best_effort_target_millicores

@@ -134,7 +134,7 @@ class DevicePublisher:
     _problem: str = ""
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Write the Device, unless it is current or of another writer; return whether it did; raise ClusterError."""
+        """Write the Device unless it is current or another writer's; return whether it was sent; raise ClusterError."""
         uid = self.uid()
         if not uid:
             return False

@@ -30,7 +30,7 @@ ALL_OF_IT: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class SuppressionHistory:
-    """The last hour per minute, oldest first: (minute, seconds suppressed, seconds observed)."""
+    """Best effort's last hour, oldest first: (minute of Unix time, seconds suppressed, seconds observed)."""
 
     minutes: tuple[tuple[int, float, float], ...] = ()
 

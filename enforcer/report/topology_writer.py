@@ -112,7 +112,7 @@ class TopologyPublisher:
     subject: str = "CPUs"
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Write the object if the CPUs differ from it; return whether it did; raise ClusterError or NodeUnreadable."""
+        """Write the NodeResourceTopology and return True if CPUs changed; raise ClusterError or NodeUnreadable."""
         machine = MachineCpus(read_topology(self.sys), numa_memory_bytes(self.sys), self.kubelet_reserved)
         cpus, uid = self.report(machine), self.uid()
         if cpus is None or not uid:

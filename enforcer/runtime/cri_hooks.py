@@ -69,7 +69,7 @@ def patience(limit_seconds: float, left_seconds: float | None) -> float:
 
 
 class CriHooks:
-    """The hooks by CRI method name, in one event loop; cotenant decides in a thread with a time limit."""
+    """The hooks by CRI method name, for one event loop; `decide` runs in the thread of `bounded`, with a time limit."""
 
     def __init__(self, decide: Decide, servers: HookServers, bounded: Bounded) -> None:
         self.store = SandboxStore()
@@ -355,7 +355,7 @@ class SandboxStore:
     def hold(
         self, container_id: str, applied: ContainerSettings, answered: bytes, undecided: bytes | None = None
     ) -> None:
-        """Remember the values that were set on a container."""
+        """Record what was set on a container, if it is known; the parameters are as in KnownContainer."""
         if (container := self.containers.get(container_id)) is not None:
             self.containers[container_id] = replace(container, decided=applied, answered=answered, undecided=undecided)
 

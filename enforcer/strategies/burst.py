@@ -206,7 +206,7 @@ def pool_load(observation: Observation, threshold_percent: int, samples: tuple[t
 
 
 def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
-    """Return the quota change that this load allows; a reduction is always allowed."""
+    """Return the quota change for this load of the pool: UP only if IDLE; in OVERLOAD only DOWN or RESET."""
     if load is PoolLoad.OVERLOAD and move in {QuotaMove.UP, QuotaMove.REMAIN}:
         return QuotaMove.DOWN
     return QuotaMove.REMAIN if move is QuotaMove.UP and load in {PoolLoad.COOLING, PoolLoad.UNKNOWN} else move

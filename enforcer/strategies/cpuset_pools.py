@@ -102,7 +102,7 @@ class CpusetPools(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return cpuset.cpus of the containers of all live pods without the skip label, by the module's rules."""
+        """Return containers' cpuset.cpus in live pods without the skip label; pods with their own CPUs get no quota."""
         pods = [p for p in observation.pods if live(p.spec) and not has_skip_hooks_label(p.spec)]
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"

@@ -51,7 +51,7 @@ class GroupIdentity(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return the group identities of pods' and QoS classes' cgroups, or their replacements on this kernel."""
+        """Return the group identities of pods' and QoS classes' cgroups, or cpu.idle and weights on a stock kernel."""
         verdicts: list[Verdict] = []
         wants: list[Want] = []
         for tier, group in observation.tiers.items():

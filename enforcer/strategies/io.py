@@ -72,7 +72,7 @@ def blocks_of(pod: PodSpec, policy: NodePolicy) -> tuple[tuple[Block, ...], tupl
 def on_devices(
     pod: PodSpec, blocks: Iterable[Block], devices: Mapping[str, str]
 ) -> tuple[dict[str, IoLimits], tuple[Verdict, ...]]:
-    """Return limits by "major:minor" (its last block counts), and verdicts on missing disks and volume groups."""
+    """Return limits by "major:minor" (the last block counts), and verdicts on missing disks and volume groups."""
     limits: dict[str, IoLimits] = {}
     verdicts = []
     for block in blocks:

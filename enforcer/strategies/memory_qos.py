@@ -315,7 +315,7 @@ def safe_high(target: int | None, request: int, group: GroupReading) -> int | No
 
 
 def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: float) -> ThrottledContainer:
-    """Count ticks in which memory.high stopped a container that had little to reclaim; lift memory.high after a few."""
+    """Return the next record: ticks stuck at memory.high are counted; STUCK_TICKS in a row lift it for a time."""
     memory, high = group.memory, group.knobs.get(Knob.MEMORY_HIGH)
     if memory is None or before is None:
         return before or ThrottledContainer(memory.high_events if memory else 0)

@@ -45,7 +45,7 @@ class Normalisation(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return the CPU quotas of pods without exclusive CPUs if the node's normalization ratio is above 1."""
+        """Return, if the ratio is above 1, the CPU quotas of LS and unlabelled pods that `burst` does not set."""
         ratio, verdicts = read_ratio(observation.node)
         node = observation.node
         wants: list[Want] = []

@@ -131,7 +131,7 @@ def cache_mask(root_mask: int, start_percent: int, end_percent: int) -> int:
 
 
 def bandwidth(percent: int, amd: bool) -> int:
-    """Return the value of an MB line for 1 to 100 percent, else 0: percent rounded up to tens, or AMD's own unit."""
+    """Return the value of an MB line: `percent` rounded up to tens, or in AMD's unit; 0 unless within 1 to 100."""
     if not 0 < percent <= 100:
         return 0
     if amd:

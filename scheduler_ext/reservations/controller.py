@@ -182,7 +182,7 @@ def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[
 
 
 class Gates(Feature):
-    """Stands in for a feature whose objects Koordinator handles (`handled_by`): removes the gates that cotenant set."""
+    """The stand-in for a feature whose objects Koordinator handles (`handled_by`); it removes cotenant's gates."""
 
     interval_seconds = CHECK_SECONDS
 

@@ -100,7 +100,7 @@ class Guard:
         return pods_by_node
 
     def intent(self, why: str) -> Apply:
-        """Return the write of the object; the API server refuses it if somebody else has changed the object."""
+        """Return the write of the SwapGuard; the API server refuses it if somebody else has changed the object."""
         meta = {"labels": MANAGED} | ({"resourceVersion": self.version} if self.version else {})
         # An apply that empties a map leaves null behind, which the definition refuses: what is empty is left out.
         maybe = {"nodes": self.nodes, "swaps": [_body(swap) for swap in self.swaps]}

@@ -29,7 +29,7 @@ Json = Mapping[str, Any]
 
 
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
-    """Return the patches that the owner needs before its placeholder is deleted; empty if the owner is ready."""
+    """Return the patches that an owner pod needs before the placeholder is deleted; empty if the pod is ready."""
     patches = []
     if pod.allocated_from != reservation.uid:
         claim = _claim_operations(pod, reservation)

@@ -53,7 +53,7 @@ class Offers:
 
 
 def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
-    """Return the new pod with the gate of Reservations if the pod matches a Reservation, otherwise unchanged."""
+    """Return the pod, with the gate of Reservations if one matches it and the manager promises to remove the gate."""
     promised = offers.reservations and is_promised(offers.served_until_seconds, now_seconds)
     if not promised or not may_be_gated(pod, namespace):
         return pod

@@ -99,7 +99,7 @@ def _step_of_deletions(swap: ReservationSwap, placeholders: Sequence[SwapPlaceho
 
 
 def late(swap: ReservationSwap, view: ReservationView) -> bool:
-    """Return whether the hand-over has timed out; the time starts anew when the manager restarts."""
+    """Return whether the hand-over has timed out; a manager that restarted waits the whole time again."""
     noticed_seconds = view.noticed.get(swap.id)
     again = noticed_seconds + SWAP_TIMEOUT_SECONDS if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)

@@ -206,7 +206,7 @@ def best_effort_only(pod: PodSpec) -> bool:
 def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
-    """Return the evictions for the tasks in their given order, pending ones again, and the state for the next tick."""
+    """Return pending evictions again, then new ones in the order of the tasks, and the state for the next tick."""
     refused, now, pods = refused_uids(observation), observation.at_seconds, observation.pods
     recent = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
     # While the pod is there, up to twice the time that it may take; a clock that went back forgets.

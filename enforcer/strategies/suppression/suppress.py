@@ -82,7 +82,7 @@ WANTING_PERCENT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SuppressState:
-    """Best effort's last CPU count (policy cpuset) or quota (cfsQuota), the other being None, and its starvation."""
+    """Best effort's last CPU count or quota (the other is None), how long it starved, and how long relief lasted."""
 
     cpus: int | None = None
     quota: int | None = None

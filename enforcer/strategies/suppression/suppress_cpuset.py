@@ -68,7 +68,7 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
 
 
 def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
-    """Return the first `count` CPUs in the order of the module's rule; all CPUs if there are fewer."""
+    """Return `count` CPUs, whole cores first, from NUMA nodes and sockets in turn; all CPUs if there are fewer."""
     by_place: dict[tuple[int, int], list[Processor]] = {}
     for processor in sorted(among, key=lambda p: (p.core, p.id)):
         by_place.setdefault((processor.numa_node, processor.socket), []).append(processor)

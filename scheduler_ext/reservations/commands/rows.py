@@ -232,7 +232,7 @@ def terms_text(plan: Plan) -> str:
 
 
 def window_text(peaks: Sequence[PeakWindow]) -> str:
-    """Return the peak windows as text in UTC, such as "11:30-13:00 x2, 18:00-20:00 x4"."""
+    """Return the peak windows (UTC), each with its pods, as text: "11:30-13:00 x2, 18:00-20:00 x4"."""
     clocks = [
         [f"{datetime.fromtimestamp(t, UTC):%H:%M}" for t in (peak.span.start_seconds, peak.span.end_seconds)]
         for peak in peaks

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadHistory:
-    """The reader of stored usage of workloads. `cotenant.cli.registry.PROVIDERS` registers the function."""
+    """The reader of the stored usage of workloads; the entry in `cotenant.cli.registry.PROVIDERS` creates it."""
 
     read_cpu_totals: Callable[[Store, SettingSections], tuple[Inventory, Usage[WorkloadRef]]]
     """Returns the inventory and each workload's 5-minute CPU totals in millicores; NoData when none are stored."""

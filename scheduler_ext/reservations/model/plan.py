@@ -368,7 +368,7 @@ class Proposal:
         return self.window is not None and self.count > 0 and self.reason == "ok"
 
     def at(self, quantile: float) -> tuple[int, ...]:
-        """Return `wanted` at the lowest of the `levels` that reaches the quantile, or else at the highest level."""
+        """Return the pods needed per slot, at the lowest level that reaches `quantile`, else at the highest level."""
         rung = next((i for i, level in enumerate(self.levels) if level >= quantile - 1e-9), len(self.levels) - 1)
         return self.ladder[rung] if self.ladder else self.wanted
 

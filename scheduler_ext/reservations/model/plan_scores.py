@@ -26,7 +26,7 @@ def coverage(used: float, needed: float) -> float:
 
 
 def is_needed(score: Score) -> bool:
-    """Return whether any pod used or lacked a reservation; otherwise the coverage, which is then 1, says nothing."""
+    """Return whether any pod needed reserved capacity; if none did, the coverage is 1 and has no meaning."""
     return score.used > 0 or score.missed > 0 or bool(score.needed)
 
 

@@ -61,7 +61,7 @@ def used_reservations(plan: Plan) -> int:
 
 
 def wanted_pods(plan: Plan) -> int:
-    """Return for how many pods the present occurrence reserves capacity; before its start, the most that it will."""
+    """Return for how many pods the present occurrence has reserved capacity; until then, the most that it will."""
     phase, window = plan.status.phase, plan.status.window or plan.window
     in_force = phase is not None and (phase.holds or phase.over)
     if in_force and plan.status.count:

@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way owner pods get reserved capacity: pinned to its node by a gate, or by preemption as a last resort."""
+    """The way owner pods get reserved capacity: sent to the node with it, or by preemption if no other node fits."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"

@@ -124,7 +124,7 @@ class _StepInputs:
 
 
 def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings: PlanSettings) -> PlanStep:
-    """Return the next step of a plan's life cycle. A repeated step changes nothing but the elapsed time."""
+    """Return the next step of a plan's life cycle; repeated on equal observations, it adds only elapsed time."""
     inputs = _StepInputs(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:

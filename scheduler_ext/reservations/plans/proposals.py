@@ -162,7 +162,7 @@ def need_of(demand: Floats, size: Size) -> Floats:
 
 
 def kept(size: Size, past: Rehearsal, tau: float) -> Counts:
-    """Return the pods reserved in each slot, (T,): the need forecast at `tau` or already seen, with hysteresis."""
+    """Return the pods reserved per slot, (T,), for the need forecast at quantile `tau` or observed, with hysteresis."""
     reserved: Counts = _by_standby(size, past, (tau,), 0)[0][0]
     return reserved
 

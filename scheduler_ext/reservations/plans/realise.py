@@ -79,7 +79,7 @@ def amounts_per_pod(plan: Plan, owner: OwnerTemplate | None) -> dict[str, int]:
 
 
 def size_note(plan: Plan, owner: OwnerTemplate | None) -> str:
-    """Return a sentence about what the reserved capacity may lack, all of it without a workload; "" if nothing."""
+    """Return a sentence if the workload or its pods' overhead is unknown, so that capacity may be missing, else ""."""
     if plan.realisation is not Realisation.RESERVATION or (owner is not None and owner.overhead is not None):
         return ""
     if owner is None:
@@ -128,7 +128,7 @@ def reservations(
 
 
 def free(reservation: Reservation) -> bool:
-    """Return whether the Reservation has capacity that no pod uses, or may still get some."""
+    """Return whether the Reservation has not ended and no pod uses it; it may still wait for a node."""
     return not reservation.status.phase.ended and not reservation.status.owners
 
 

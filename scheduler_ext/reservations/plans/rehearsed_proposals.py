@@ -106,7 +106,7 @@ class Candidates:
 def candidates(
     inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: SettingSections
 ) -> Candidates:
-    """Return the workloads that at times need more pods, largest peaks first; `usage` is in the forecasts' order."""
+    """Return the workloads with peaks above the baseline pods, largest first; `usage` is in the forecasts' order."""
     sizes = _sizes(inventory, usage, settings)
     # rows of the forecasts that ask for more pods than run anyway, and the millicores that those request
     extra: dict[int, float] = {}

@@ -35,7 +35,7 @@ class ReservationUse:
 
     @property
     def present(self) -> int:
-        """Number of pods that run already and need no further capacity."""
+        """Number of pods that run beyond the baseline pods; if unknown, those that use a Reservation."""
         return self.used if self.running is None else self.running
 
 
@@ -78,7 +78,7 @@ def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: floa
 
 
 def score(plan: Plan, end_seconds: float, price_per_core_hour: float) -> Score:
-    """Return the score of the present occurrence, which ends now; ValueError if the plan has no window."""
+    """Return the score of the present occurrence, which ends at `end_seconds`; ValueError if the plan has no window."""
     progress, window = plan.status.progress, plan.status.window
     if window is None:
         raise ValueError(f"plan {plan.key} has no occurrence to score")

@@ -111,7 +111,7 @@ class ClusterPlanService:
             )
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
-        """Return the plan's present window and those of the next days, ascending; of a schedule at most `most`."""
+        """Return the present and next windows, ascending; of a schedule at most `most` that start within `days`."""
         now, status = self._now(), plan.status
         present = status.window or plan.window
         current = [present] if present and present.end_seconds > now else []
