@@ -88,7 +88,7 @@ def news_of(
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """Return notifications of raised and restored minReplicas, and of others who set it; none of refused steps."""
+    """Return notifications of raised and restored minReplicas and of values set by others; not of refused steps."""
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps

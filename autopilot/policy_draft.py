@@ -67,7 +67,7 @@ def require_name(value: object, field: str) -> None:
 
 
 def strip_server_fields(body: Mapping[str, Any]) -> Json:
-    """Return the object without the fields that the server adds."""
+    """Return the policy with only its API version, kind, name, namespace and spec."""
     meta = {key: str(body["metadata"][key]) for key in ("name", "namespace")}
     return {"apiVersion": OWN_GROUP, "kind": KIND, "metadata": meta, "spec": body.get("spec") or {}}
 

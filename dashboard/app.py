@@ -179,7 +179,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 
 
 class PageAddresses:
-    """ASGI middleware that serves Dash's document at each page's address, and redirects a page's other names there."""
+    """ASGI middleware that serves Dash's document at each page's address, to which a page's other names redirect."""
 
     def __init__(self, app: Any, base: str) -> None:
         """Wrap the application; `base` is the base path."""

@@ -28,7 +28,7 @@ SWITCHING_SECONDS: Final = 120.0
 def lapsed_approvals(
     policies: Iterable[NamespacedPolicy], approvals: Mapping[str, ActApproval], now_seconds: float
 ) -> dict[str, str]:
-    """Return policies that were edited after their approval, which thereby ends, each with the approved digest."""
+    """Return {policy: approved digest} of policies edited after approval; outside Act only after SWITCHING_SECONDS."""
 
     def is_other(policy: NamespacedPolicy) -> bool:
         approval = approvals.get(str(policy))

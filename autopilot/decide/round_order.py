@@ -78,7 +78,7 @@ class QueueCandidate:
 
     @property
     def score(self) -> float:
-        """Worth times confidence, by which the queue is ordered."""
+        """The change's worth times its confidence (0..1), by which the queue is ordered."""
         return self.worth * self.confidence
 
     @property
@@ -123,7 +123,7 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The decision on one candidate and the permitted ways to change its pods; `place` counts from 1, 0 if it waits."""
+    """The decision on one candidate, its position `place` in the queue (from 1; 0: waits), and the permitted `ways`."""
 
     candidate: QueueCandidate
     verdict: QueueVerdict
@@ -144,7 +144,7 @@ def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
 
 
 def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
-    """Return an entry per candidate: those to change, proposals, those beyond limits, others that wait, by name."""
+    """Return an entry per candidate: changes, proposals, those over limits of parallel changes, others that wait."""
     ready: list[QueueCandidate] = []
     waiting: list[QueueEntry] = []
     # Groups of windows of which none is open now, each with when the next one opens.
@@ -170,7 +170,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Return the candidates that a GitOps tool manages and whose step may be written to files, even in a full queue."""
+    """Return candidates of GitOps tools whose step may be written to files, which a full queue does not prevent."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
@@ -183,7 +183,7 @@ def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartA
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:
-    """Return the policy's ways to change pods, without a roll-out if a change window is shut or no restart is left."""
+    """Return the policy's ways to change pods; a roll-out needs a restart left, and open windows if urgent."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)

@@ -92,7 +92,7 @@ def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str,
 
 
 def read_health(client: KubeClient, namespace: str) -> ClusterHealth:
-    """Return how many nodes are ready, and the pause switch of `namespace`; whatever cannot be read is trouble."""
+    """Return how many nodes are ready, and the pause switch in `namespace`; only `trouble` if either is unreadable."""
     try:
         paused = read_switch(client, namespace)
         nodes = [node.is_ready for node in client.list("/api/v1/nodes", QueueNodeWire)]

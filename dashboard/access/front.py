@@ -25,7 +25,7 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The address of a request as the browser has it; `host` has the port; `by_proxy`: a trusted proxy sent it."""
+    """A request's address as the browser sees it; `host` has the port; `by_proxy`: a trusted proxy sent the request."""
 
     scheme: str
     host: str

@@ -142,7 +142,7 @@ class Gate:
         return forgery.token_of(self._key, visit.session, visit.person.name if visit.person else "")
 
     def middleware(self, app: Any) -> Any:
-        """Wrap the application in this access control."""
+        """Return the application behind this access control, which closes websockets."""
 
         async def gate_request(scope: Scope, receive: Any, send: Send) -> None:
             if scope["type"] == "websocket":

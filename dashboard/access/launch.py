@@ -85,7 +85,7 @@ class Launch:
         self._seals = Seals(secrets.token_bytes(32))
 
     def own_address(self, front: Front, headers: Mapping[str, str]) -> str:
-        """Return the URL with this process's own host name; "" unless a client that resolves it uses loopback HTTP."""
+        """Return this process's own .localhost URL; "" unless a browser that resolves such names uses loopback HTTP."""
         resolves = _RESOLVES.search(headers.get("user-agent", "")) is not None
         if not (self.name and resolves and front.hostname in LOOPBACK_NAMES) or front.by_proxy or front.secure:
             return ""

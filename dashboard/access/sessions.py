@@ -91,17 +91,17 @@ class Sessions:
 
 
 class Seals:
-    """Signs the values of cookies, each for one use, so that a value is not valid in another cookie."""
+    """Signs the values of cookies, each for one purpose, so that a value is not valid in another cookie."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def close(self, use: str, value: Any) -> str:
-        """Return the value as a signed text for one use."""
+        """Return the value as a text signed for the purpose `use`."""
         return str(URLSafeTimedSerializer(self._key, salt=use).dumps(value))
 
     def open(self, use: str, text: str, most_seconds: int | None = None) -> Any:
-        """Return the value of a signed text; None if its signature is not valid or it is too old."""
+        """Return the value of a text signed for `use`; None if the signature is invalid or the text too old."""
         try:
             return URLSafeTimedSerializer(self._key, salt=use).loads(text, max_age=most_seconds)
         except BadData:

@@ -43,7 +43,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SessionKeys:
-    """Keys that all replicas share, derived for one use each from a file that only they can read."""
+    """Keys that all replicas share, one for each purpose, derived from a file that only the replicas can read."""
 
     def __init__(self, file: str) -> None:
         """Read the file; raise SettingsError if it cannot be read or has fewer than 32 bytes.
@@ -62,7 +62,7 @@ class SessionKeys:
             raise SettingsError(f"access.session_key_file {file} holds {len(self._secret)} bytes", fix=fix)
 
     def of(self, use: str) -> bytes:
-        """Return the key for one use, 32 bytes."""
+        """Return the key for one purpose, 32 bytes."""
         return hmac.new(self._secret, f"cotenant {use}".encode(), hashlib.sha256).digest()
 
 

@@ -72,7 +72,7 @@ DIRECTIONS: Final = {TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThro
 
 
 def draft_of(name: str) -> dict[str, Any]:
-    """Return a new policy for the namespace and the to-do list in `name`; the example policy if `name` has neither."""
+    """Return a new policy from `name`, NEW/NAMESPACE/TODO; a to-do list sets the directions of the changes."""
     _, namespace, todo, *_ = *name.split("/"), "", ""
     meta = {"name": "nightly", "namespace": namespace or "default"}
     directions = {"directions": DIRECTIONS[todo]} if todo in DIRECTIONS else {}
@@ -161,7 +161,7 @@ def _present(view: View, text: str, before: Mapping[str, Any] | None, job: Previ
 
 
 def totals_parts(result: AutopilotRound, currency: str) -> list[Any]:
-    """Return the totals of a run: its changes, the requests freed and raised, and the pods that may restart."""
+    """Return the totals of a round: its changes, the requests freed and raised, and the pods that may restart."""
     totals = result.totals
     pods = totals.most_restarts
     restarts = f"at most {display.counted(pods, 'pod')} may restart" if pods else "no pod restarts"
@@ -259,7 +259,7 @@ class _PreviewStopped(CotenantError):
 
 
 class PreviewJob(PageJob):
-    """A job that computes one autopilot run with a draft policy. The run reports its stages to it, and may be ended."""
+    """A job that decides an autopilot round with a draft policy; a stopped job ends at the round's next stage."""
 
     def __init__(self, ask: Callable[[Progress], AutopilotRound]) -> None:
         """Start the run at once, in a thread."""
@@ -269,7 +269,7 @@ class PreviewJob(PageJob):
         super().__init__("preview")
 
     def stage(self, name: str, _total: int) -> None:
-        """Begin a stage of the run, or end the job if it was stopped."""
+        """Begin a stage of the round, or end the job if it was stopped."""
         if not self.may_go_on():
             raise _PreviewStopped("the preview was stopped", fix="Preview it again.")
         self.stage_name, self.stage_number = name, self.stage_number + 1
@@ -278,7 +278,7 @@ class PreviewJob(PageJob):
         """Do nothing: progress is counted in stages."""
 
     def answer(self) -> AutopilotRound:
-        """Return the result of the run, or raise the error that ended the job."""
+        """Return the round, or raise the error that ended the job."""
         self.require_success()
         assert self._answer is not None, "the preview has not ended yet"
         return self._answer

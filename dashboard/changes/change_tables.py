@@ -43,7 +43,7 @@ FIX: Final = "Start the dashboard with `cotenant dashboard --act`."
 
 
 class Changing:
-    """A result source with one table, of changes or of ledger entries; all else is the view's. Thread-safe."""
+    """The view's result source with a single table in its snapshots: changes, or ledger entries. Thread-safe."""
 
     def __init__(self, view: View) -> None:
         """Store the view; no table is built yet."""

@@ -44,7 +44,7 @@ def section(view: View, ref: WorkloadRef) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callback that searches for guards when the button is pressed."""
+    """Register the callback of the button that searches for metrics that can verify changes."""
 
     @app.callback(
         Output("guards-found", "children"),
@@ -60,7 +60,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Component:
-    """Return all guards that were found. `end_seconds` is the Unix time at which the last hour of their values ends."""
+    """Return the metrics that verify changes, used or found; `end_seconds`: Unix time at which their last hour ends."""
     now = [
         html.P([html.Strong("Verified by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
     ]

@@ -34,7 +34,7 @@ SENTENCES: Final[Mapping[Right, str]] = {
 
 
 def panel_containers() -> Component:
-    """Return the containers of both panels, empty until the rights are evaluated."""
+    """Return the container of both panels, with grey blocks until the rights are evaluated."""
     return html.Div(panels.skeleton(240), id=MATRIX)
 
 

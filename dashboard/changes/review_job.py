@@ -34,7 +34,7 @@ def way_of(method: Method) -> Method:
 
 
 class ReviewPass:
-    """Reviews of many workloads, all by one method; if no person chose it, it is known only after the last review."""
+    """Reviews of many workloads, all by one method; a method that no person chose is known after the last review."""
 
     def __init__(self, ask: Ask, method: Method | None) -> None:
         """Store the chosen `method`; if it is None, `default_method` chooses it at the end."""

@@ -106,7 +106,7 @@ def chart(shown: Shown) -> Chart:
 
 
 def lane_strip(shown: Shown) -> Chart:
-    """Draw only the lanes of actions, without CPU usage, for a page about another subject."""
+    """Draw only the lanes of actions, without CPU usage, for the page of the node."""
     return chart(Shown(shown.node, shown.since, shown.until, shown.marks))
 
 

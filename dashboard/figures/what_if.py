@@ -50,7 +50,7 @@ def shortage(chosen: RiskOutcome) -> Chart:
 
 
 def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
-    """Draw batch core-hours against node-time with a shortage: a point per risk, the chosen one, and by present use."""
+    """Draw batch core-hours against node-time with a shortage: by risk, the chosen one, and if lent by present use."""
     risks = replay.risks
     traces = [
         _points(risks, "By risk", base.TEAL) | {"mode": "lines+markers"},

@@ -58,7 +58,7 @@ def why_not(view: View, right: Right, namespace: str = "") -> str:
 
 
 def why_not_note(view: View, right: Right, namespace: str = "") -> str:
-    """Return why an action that only writes a ledger note is not possible; "" if it is. It needs no cluster."""
+    """Return why an action that only writes to the ledger, not to the cluster, is not possible; "" if it is."""
     if view.given.changes is None:
         return "Read-only: start the dashboard with `cotenant dashboard --act`."
     return missing_role_sentence(view, right, namespace)

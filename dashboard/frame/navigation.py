@@ -33,19 +33,19 @@ WORKLOADS: Final = (("Workloads", "workloads"), ("Pods", "pods"))
 
 
 def slug(place: Place) -> str:
-    """Return the place as part of a URL and of an element id."""
+    """Return a place (an entry of the navigation) in lower case, for a URL or an element id."""
     return place.value.lower()
 
 
 def lead_on(pages: Sequence[Page]) -> dict[str, str]:
-    """Return further URL paths that lead to a page, such as the names of places: {path: path of the page}."""
+    """Return further URL paths of pages, such as the navigation's entries: {further path: path of the page}."""
     places = {slug(place): of_place(pages, place)[0].path for place in Place if of_place(pages, place)}
     paths = {page.path for page in pages}
     return {name: path for name, path in {**places, **FURTHER_NAMES}.items() if name not in paths and path in paths}
 
 
 def of_place(pages: Sequence[Page], place: Place) -> list[Page]:
-    """Return the pages that a place lists."""
+    """Return the pages that a place (an entry of the navigation) lists."""
     return [page for page in pages if page.place is place and not page.parent]
 
 
@@ -62,7 +62,7 @@ def tab_title(pages: Sequence[Page], path: str, search: str, cluster: str) -> st
 
 
 def navigation(view: View, pages: Sequence[Page], path: str, search: str) -> list[Component]:
-    """Return the places, the present one highlighted and expanded; links keep the filters that apply everywhere."""
+    """Return the entries, the present one highlighted and expanded; links keep the filters that apply everywhere."""
     links = _Links(view, pages, path.split("/", maxsplit=1)[0], path, carried.carried_parts(search))
     places = [place for place in Place if place is not Place.FOOT and of_place(pages, place)]
     return [*(links.place(place) for place in places), links.foot()]

@@ -84,7 +84,7 @@ class Hit:
 
 
 def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
-    """Return the search results that contain every word of `text`, by kind; if it is empty, only the pages."""
+    """Return the search results that contain every word of `text`, by kind; for an empty text only the pages."""
     terms = text.lower().split()
     page_hits: list[Hit] = []
     for page in pages:

@@ -286,7 +286,7 @@ def trouble(error: CotenantError) -> Component:
 
 
 def skeleton(*heights: int) -> Component:
-    """Return grey blocks of the final size for a panel that is loading; after 3 s they say what it waits for."""
+    """Return grey blocks of the final size for a panel that is loading; after 3 s a text says what is awaited."""
     blocks = [dmc.Skeleton(height=h, radius="md", animate=True, className="skeleton") for h in heights]
     late = html.P("Still waiting for the results in the store…", className="late")
     return html.Div([html.Span("Loading…", className="visually-hidden"), late, *blocks], **{"aria-busy": "true"})

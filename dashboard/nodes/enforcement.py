@@ -106,7 +106,7 @@ def _agents(gathering: Gathering) -> str:
 
 # --- which node, which span --------------------------------------------------------------------------------------
 def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
-    """Return the nodes of the chosen rows with their number of actions, the node with most actions first."""
+    """Return (node, number of actions) of nodes with actions under the query, the node with most actions first."""
     events = snapshot.tables[ENFORCEMENT.name]
     (counts,) = events.groups([("node",)], queries.condition(events, query))
     return sorted(((name or filters.EMPTY, count) for (name,), count in counts.items()), key=lambda p: (-p[1], p[0]))

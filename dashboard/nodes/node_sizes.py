@@ -23,7 +23,7 @@ STEP_PIXELS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A node: its requested share (0..1) now and afterwards (None if the node is removed), and its hover text."""
+    """A node: its requested share (0..1) now and after the removal of nodes (None: removed), and its hover text."""
 
     now: float
     after: float | None
@@ -40,7 +40,7 @@ def _columns(count: int) -> int:
 
 
 def squares(nodes: Sequence[Square], summary: str) -> Chart:
-    """Draw at most MOST_SQUARES nodes twice: as they are now, and as they would be afterwards."""
+    """Draw at most MOST_SQUARES nodes twice: as they are now, and after some nodes are removed."""
     drawn, across = nodes[:MOST_SQUARES], _columns(len(nodes))
     traces: list[dict[str, Any]] = []
     for axis, shares in (("", [node.now for node in drawn]), ("2", [node.after for node in drawn])):

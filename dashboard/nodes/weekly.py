@@ -59,7 +59,7 @@ def week_of(row: Row) -> chart.Week:
 
 
 def error_sentence(row: Row) -> str:
-    """Describe the error and the coverage of this forecast in the last week."""
+    """Describe the error and the coverage of a week's forecast, tested on the past week."""
     if row["relative_loss"] is None or row["covered"] is None:
         return "Too little history to test the forecast on a past week."
     covered = display.percent(row["covered"])

@@ -50,7 +50,7 @@ RESUMED: Final = (Reason.AUTOPILOT_OTHER_WRITER, Reason.AUTOPILOT_GIVEN_UP, Reas
 
 
 def render(view: View, search: str) -> Component:
-    """Return the page; its callback redraws everything except the editor when a new run or the URL changes it."""
+    """Return the page; its callback redraws everything except the editor for a new autopilot round or URL."""
     lead = html.P("Automatic right-sizing under policies: a policy observes until an approver lets it act.")
     head = html.Div([html.H1("Autopilot"), lead], className="page-head")
     top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
@@ -148,7 +148,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
 
 
 def report_panel(report: Table, search: str) -> Component:
-    """Return the panel of what changed, counted by namespace."""
+    """Return the panel that counts proposals, changes and the effects of proposals by namespace."""
     includes = carried.admits(search)
     rows = [row for row in report.rows() if includes(row["namespace"])]
     if not rows:

@@ -80,7 +80,7 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """Return the selected node above the list of all actions."""
+    """Return the chart of the selected node's actions above the list of all actions."""
     snapshot = view.source.snapshot()
     lead = html.P("What node agents did, or would do, and why. Enter or click on a row shows its node.")
     head = html.Div([html.H1("Enforcement"), lead], className="page-head")

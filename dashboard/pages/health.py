@@ -174,7 +174,7 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callback that redraws when results or the URL change."""
+    """Register the callbacks: new results redraw all, a new URL redraws all but the panels of rights."""
     redraw(app, view, PATH, {"health-body": LivePart("", contents)})
     permissions.register(app, view)
 

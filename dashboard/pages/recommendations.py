@@ -86,7 +86,7 @@ READY_SENTENCES: Final = {
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
-    """Return what all shown rows free or raise after all steps, and folded below it both amounts and their balance."""
+    """Return what the shown rows free or raise after all steps; folded below it, all amounts and balances by `When`."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
     sums = {when: savings_of_rows(advice, where, when) for when in When}

@@ -53,7 +53,7 @@ def render(view: View, search: str) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the list's callbacks; board and plan follow the URL, new results and the cluster."""
+    """Register the list's callbacks; the plans and their charts follow the URL, new results and the cluster."""
     list_page.register(app, view, LIST)
     plan_acts.register(app, view)
 

@@ -316,7 +316,7 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
 
 # --- callbacks --------------------------------------------------------------------------------------------------------
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """Register the callbacks: the URL sets the step; accept, download, verify and roll back."""
+    """Register the callbacks: the URL sets the step; buttons accept, download, verify and roll back."""
 
     @app.callback(
         Output("review-body", "children"),

@@ -156,7 +156,7 @@ def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
 
 
 def is_filtered_out(view: View, plans: BoardPlans) -> bool:
-    """Return whether an empty list is due to the filters in the URL, because a plan or proposal exists."""
+    """Return whether a plan or proposal exists without the URL's filters, so that they explain an empty list."""
     return bool(plans.filtered_out_count or story.merge_entries(rows_of(view, ""), ()))
 
 
@@ -216,7 +216,7 @@ def _key(ref: PlanRef) -> str:
 
 
 def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
-    """Return the list of the cluster's plans and predicted peaks, and the chart of both over time."""
+    """Return the list of the cluster's plans and predicted peaks, and the chart of both; read-only, only the chart."""
     drawn = html.Div(panels.render_guarded(lambda: day(view, search, plans), DAY), id="plan-day")
     if view.given.plans is None:
         return [drawn]
@@ -340,7 +340,7 @@ def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) ->
 
 
 def listed_rows(snapshot: Snapshot, search: str) -> list[Row]:
-    """Return the rows of PLANS under the URL's filters, in its order; raise UsageError for an unknown filter."""
+    """Return the rows of PLANS under the URL's filters and order; raise UsageError for an unknown filter."""
     return list(queries.page(snapshot.tables[PLANS.name], LIST.query(search)).rows())
 
 

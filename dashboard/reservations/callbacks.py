@@ -204,7 +204,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def forget(places: Sequence[str]) -> None:
-    """Clear messages of an earlier action, which may no longer be true; the redrawn plan shows its present phase."""
+    """Clear the time of an earlier action, and its messages in the elements `places`, which may be outdated."""
     for place in places:
         set_props(place, {"children": None})
     set_props("plans-acted", {"data": 0})

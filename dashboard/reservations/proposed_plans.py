@@ -50,7 +50,7 @@ def open_workload(search: str) -> WorkloadRef | None:
 
 
 def in_hand(rows: Sequence[Row], search: str) -> Row | None:
-    """Return the row named in the URL (None if it is missing); else the best proposed row; else the first row."""
+    """Return the row named in the URL (None if missing), else the proposed one with most merit, else the first row."""
     opened_ref = open_workload(search)
     if opened_ref is not None:
         return next((row for row in rows if ref_of(row) == opened_ref), None)
@@ -183,7 +183,7 @@ class PlanSums:
 
 
 def sums(columns: Mapping[str, npt.NDArray[Any]]) -> PlanSums:
-    """Sum the proposed plans from columns of PLANS."""
+    """Return the sums over the proposed plans in columns of PLANS."""
     ready = (columns["reason"] == Reason.OK.value) & np.isfinite(columns["start"])
     costs = columns["cost"][ready]
     return PlanSums(

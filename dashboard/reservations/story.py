@@ -119,7 +119,7 @@ def _bar(name: str, window: Span, pods: int, state: str, note: str, reserve_at_s
 
 
 def is_series_approved(plan: Plan) -> bool:
-    """Return whether the approval applies to all occurrences."""
+    """Return whether the plan is approved for all occurrences, not only for the next one."""
     approval = plan.approval
     chosen = (PlanDecision.APPROVED, DecisionScope.SERIES)
     return approval is not None and (approval.decision, approval.scope) == chosen
@@ -141,7 +141,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """Return one entry per workload in the order of PLAN_STATES; peaks without a plan follow proposed plans."""
+    """Return one entry per workload in PLAN_STATES' order; proposed peaks without a plan follow proposed plans."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):

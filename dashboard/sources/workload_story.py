@@ -159,7 +159,7 @@ class BacktestTotals(Backtest):
 
 
 def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
-    """Return the summed back-test of all proposals of a workload; None if none was back-tested."""
+    """Return the sums of the back-tests of a workload's proposals, with the fewest `days`; None without back-tests."""
     tests = [r.backtest for r in recommendations if r.backtest is not None]
     if not tests:
         return None

@@ -136,7 +136,7 @@ def sentences() -> dict[str, str]:
 
 
 def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:
-    """Return an AG Grid column definition by the column's kind; `sort` is (descending, place in the sort order)."""
+    """Return an AG Grid column definition by the column's kind; `sort` is (descending, position in the sort order)."""
     heading = {"function": f"cotenantHeading(params, {column.title!r})"}
     column_def: dict[str, Any] = {
         "field": column.name,

@@ -230,7 +230,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 
 def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
-    """Return the side bar: each key's values with counts, as links that switch them."""
+    """Return the side bar: the values of each filter key with counts, as links that add or remove the filter."""
     relation = snapshot.tables[listing.schema.name]
     try:
         query = listing.parsed(search, relation.schema)
@@ -309,7 +309,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
 
 
 def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list[Component]:
-    """Return links to the lists, each with its number of rows under all other filters; empty without tabs."""
+    """Return a link to each tab of the listing, with its number of rows under all other filters; empty without tabs."""
     present = [tab for tab in listing.tabs if tab.key in filters.keys_of(snapshot.tables[listing.schema.name].schema)]
     items = []
     for tab in present:
