@@ -215,8 +215,8 @@ def choice_row(name: str, links: Sequence[Component], *more: Component) -> Compo
 
 def address(search: str, **keys: str) -> str:
     """Return the query string with these values of `keys`, otherwise unchanged."""
-    given = parse_qs(search.lstrip("?"), keep_blank_values=True)  # "replicas=" is a filter: those without the value
-    return f"?{urlencode(given | {key: [value] for key, value in keys.items()}, doseq=True)}"
+    pairs = parse_qs(search.lstrip("?"), keep_blank_values=True)  # "replicas=" is a filter: those without the value
+    return f"?{urlencode(pairs | {key: [value] for key, value in keys.items()}, doseq=True)}"
 
 
 def address_value(search: str, key: str = "open") -> str:

@@ -217,7 +217,7 @@ def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: f
             description = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
             event = [
                 "BEGIN:VEVENT",
-                f"UID:{plan.uid or plan.key}-{int(window.start_seconds)}@cotenant",
+                f"UID:{_escape_text(plan.uid or plan.key)}-{int(window.start_seconds)}@cotenant",
                 f"DTSTAMP:{_stamp(now_seconds)}",
                 f"DTSTART:{_stamp(window.start_seconds)}",
                 f"DTEND:{_stamp(window.end_seconds)}",

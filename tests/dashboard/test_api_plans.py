@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import requests
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.moments import moment
@@ -159,6 +159,7 @@ def test_the_calendar_holds_an_event_an_occurrence(served: tuple[Scene, str], ap
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=120))
+@example("\r\n")
 def test_no_name_adds_a_line_to_the_calendar_and_no_line_is_too_long(name: str) -> None:
     plan = Plan("shop", name, WindowSource.MANUAL, PlanOwner("Deployment", name), {}, 1, window=Span(SIX, SIX + HOUR))
     text = calendar([(plan, [Span(SIX, SIX + HOUR)])], SIX)
