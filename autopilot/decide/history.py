@@ -179,7 +179,7 @@ def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[Pas
 
 
 def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
-    """Return how often these changes restarted each pod in the last seven days; a time in the future counts as now."""
+    """Return how often these changes of one workload restarted each of its pods in the last seven days."""
     week_ago = now_seconds - WEEK_SECONDS
     return sum(act.restarts for act in acts if act.accepted_seconds > week_ago)
 

@@ -212,7 +212,7 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "the choice filters only the queue and the report.", "the report covers seven days.", spans=False
+    "the namespace filters only the queue and the report.", "the report covers seven days.", spans=False
 )
 PAGE: Final = Page(
     PATH, "Autopilot", "a", render, register, place=Place.RIGHT_SIZE, installed=with_cluster("autopilot"), obeyed=OBEYED

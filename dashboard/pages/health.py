@@ -179,5 +179,5 @@ def register(app: Dash, view: View) -> None:
     permissions.register(app, view)
 
 
-OBEYED: Final = Obeyed("the choice filters only Gaps by namespace.", "all stored data are listed.", spans=False)
+OBEYED: Final = Obeyed("the namespace filters only the table Gaps.", "all stored data are listed.", spans=False)
 PAGE: Final = Page(PATH, "Health", "h", render, register, place=Place.FOOT, obeyed=OBEYED)

@@ -316,7 +316,7 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    namespace="this page shows one workload; the choice applies to the lists.",
+    namespace="this page shows one workload; the namespace filters the lists.",
     time_range="the range applies to Usage and forecast; all other panels cover the whole history.",
     forecast=True,
     spans=False,

@@ -214,7 +214,7 @@ def _state(view: View, _search: str) -> tuple[Any, ...] | None:
 
 LIVE: Final = LivePage(PATH, _state, {"body": LivePart(TREE, contents)})
 OBEYED: Final = Obeyed(
-    "the choice applies to waiting pods and gangs; quotas show the whole tree.",
+    "the namespace filters waiting pods and gangs; quotas show the whole tree.",
     "the history of a quota covers the last day.",
     spans=False,
 )

@@ -271,7 +271,7 @@ def _state_counts(
         count_text = f"{count:,} {state.words}" if several else state.words
         parts += [dcc.Link(count_text, href=where, className="quiet-link"), ", "]
     parts = parts[:-1] if number.by_phase else parts
-    parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
+    parts += [f"; {display.counted(peaks, 'forecast peak')} of the cluster without a plan"] if peaks else []
     if not groups and measures.left_out_count(len(entries), MOST_LIVE):
         first = f"The first {MOST_LIVE} of {len(entries):,} workloads are listed"
         parts.append(f". {first}: choose a state to see its plans")

@@ -54,7 +54,7 @@ ENFORCEMENT_LANES: Final = Schema(
         Column("capacity", "CPU", Kind.MILLICORES, "CPU capacity of the node."),
         Column("mode", "Mode", Kind.TEXT, "real or dry-run."),
         Column("source", "Source", Kind.TEXT, "Source of the series' values."),
-        Column("others", "Others", Kind.LIST, "CPU used by all but best effort.", unit=Unit.MILLICORES),
+        Column("others", "Others", Kind.LIST, "CPU used by other pods and the system.", unit=Unit.MILLICORES),
         Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort.", unit=Unit.MILLICORES),
         Column("target", "Target", Kind.LIST, "CPU that best effort may use by policy.", unit=Unit.MILLICORES),
         Column("limit", "Limit", Kind.LIST, "CPU limit of best effort; empty = no limit.", unit=Unit.MILLICORES),

@@ -30,7 +30,7 @@ SIGNALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RecordedTime:
-    """The time span, without its gaps, in which a recorder's values take precedence over Prometheus' values."""
+    """The span, without `gaps`, in which values of the cluster's recorder take precedence over Prometheus' values."""
 
     begin_seconds: float
     end_seconds: float

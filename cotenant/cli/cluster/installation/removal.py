@@ -256,7 +256,7 @@ def rows_or_refusal(
 
 
 def restored_objects(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[Removal]:
-    """Yield a row for each object of a kind into which cotenant wrote."""
+    """Yield for each object of a kind into which cotenant wrote the row by which those values are given back."""
     for address, what in leftovers.written_into(client, kind, ours):
         yield Removal(address.resource, address, Fate.GIVE_BACK, what, ours=ours)
 
