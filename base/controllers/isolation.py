@@ -67,7 +67,7 @@ class Watched(Generic[ItemT]):
         return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
 
     def parts_of(self, changed: Collection[ItemT]) -> list[str]:
-        """Return the parts to suspect if the computation hangs: those of a few changed items, else that of all items."""
+        """Return the parts to suspect if the computation hangs: of a few changed items each, else that of all items."""
         few = 0 < len(changed) <= MOST_NAMED
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 
