@@ -26,12 +26,11 @@ from cotenant.base.kubernetes.owners import (
     TEMPLATE_HASH_LABEL,
     owner_by_name,
 )
-from cotenant.base.kubernetes.pod_identity import is_placeholder
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import mid_request_of
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
-from cotenant.base.kubernetes.protocol import ENDED_PHASES
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Resource
 
@@ -202,7 +201,7 @@ def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
         node=pod.node,
         start_seconds=pod.start_seconds,
         **inherited_fields(shape, PodClass),
-        placeholder=is_placeholder(pod.namespace, shape.labels),
+        placeholder=pod.namespace == PLACEHOLDER_NAMESPACE,
         phase=_PHASES.get(shape.phase, PodPhase.UNKNOWN),
         owner_known=is_known,
         role=role_of(workload, pod.name, shape.labels, shape.controller),

@@ -70,7 +70,7 @@ Row = tuple[Mapping[str, str], float]
 
 
 def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL of the facts of `PodRow` over a day, for a range of namespaces, for `with_pod_rows`.
+    """Return the PromQL by which `with_pod_rows` reads a `PodRow` of a day for each pod of a range of namespaces.
 
     Evaluate it at the day's end. Of several series of one pod or container, as from two replicas of Prometheus, the
     highest counts. CPU series of single cores are added unless there is one of their total.
