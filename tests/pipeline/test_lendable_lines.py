@@ -418,7 +418,7 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
     assert why and why in card
     assert "95 %" not in card and "at least" not in card
-    assert "of 0 of 5 nodes" in page
+    assert "on 0 of 5 nodes" in page
 
 
 @pytest.mark.server
