@@ -134,7 +134,7 @@ CASES: dict[str, Case] = {
             or (x.metric == "kube_pod_status_phase" and x.labels["phase"] != "Running"),
         ),
         345,
-        says="phases of 4 pods are unknown",
+        says="does not show the phases of 4 pods now",
     ),
     "no phase holds": of_web(
         [
@@ -142,7 +142,7 @@ CASES: dict[str, Case] = {
             for x in lines(*web(), replace(EVICTED[0], reason=""), more=[LINK])
         ],
         345,
-        says="phases of 1 pod are unknown",
+        says="does not show the phases of 1 pod now",
     ),
     "a StatefulSet whose second pod has succeeded": Case(
         lines(
