@@ -66,8 +66,8 @@ def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) ->
 
 def monthly_price(amounts: Mapping[Resource, int], gpus: float, price: Price) -> float:
     """Return the price per month of amounts in millicores and bytes, and of a number of GPUs."""
-    cores, gib = amounts.get(Resource.CPU, 0) / MILLICORES_PER_CORE, amounts.get(Resource.MEMORY, 0) / GIB
-    return (cores * price.core + gib * price.gib + gpus * price.gpu) * HOURS_PER_MONTH
+    parts = {r: np.array([amounts.get(r, 0)], dtype=np.float64) for r in Resource}
+    return sum(float(each[0]) for each in monthly_savings(parts, [price]).values()) + gpus * price.gpu * HOURS_PER_MONTH
 
 
 def price_findings(

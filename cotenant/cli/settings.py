@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -94,20 +94,12 @@ def require_known_names(loaded: Loaded[Settings]) -> None:
 
     What is not set is not checked: the packages that know the names may be missing here.
     """
-    for path in _NAMES:
-        origin = loaded.origins[path]
+    for path, origin in loaded.origins.items():
         if origin.source is not SettingSource.DEFAULT:
             try:
                 _load_named(path, loaded.settings)
             except (SettingsError, UsageError) as error:
                 raise SettingsError(f"{origin.where}: {error.message}", fix=error.fix) from error
-
-
-_NAMES: Final = (
-    *("recommender.strategy", "forecasting.plugins", "forecasting.holidays", "manager.features_off"),
-    *("enforcer.strategies_off", "actions.windows", "autopilot.ceiling.windows"),
-)
-"""Settings whose values are looked up or parsed by the room that they belong to, when it needs them."""
 
 
 def _load_named(path: str, settings: Settings) -> None:

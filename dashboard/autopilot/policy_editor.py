@@ -72,7 +72,7 @@ DIRECTIONS: Final = {TodoList.RAISE.value: ["Up", "UpAfterOOMKill", "UpAfterThro
 
 
 def draft_of(name: str) -> dict[str, Any]:
-    """Return a new policy from `name`, NEW/NAMESPACE/TODO; a to-do list sets the directions of the changes."""
+    """Return a new policy from `name`, "new/NAMESPACE/LIST"; a to-do list sets the directions of the changes."""
     _, namespace, todo, *_ = *name.split("/"), "", ""
     meta = {"name": "nightly", "namespace": namespace or "default"}
     directions = {"directions": DIRECTIONS[todo]} if todo in DIRECTIONS else {}
