@@ -266,6 +266,14 @@ def test_a_pod_is_raised_within_one_node_and_not_within_the_largest_of_each_reso
     assert (amount(recommendation, CPU), amount(recommendation, MEMORY) / GIB) == proposed
 
 
+@pytest.mark.parametrize("allocatable", [{}, {CPU: 0, MEMORY: 0}])
+def test_nodes_whose_allocatable_amounts_are_unknown_bound_no_proposal(allocatable: dict[Resource, int]) -> None:
+    node = Node("node-1", {CPU: 8000, MEMORY: 32 * GIB}, allocatable)
+    recommendation = recommended(scenario(workload({CPU: 100, MEMORY: GIB}), cpu=7550, memory=2 * GIB, nodes=[node]))
+    # 7,550 + the root of 2 x 7,550 = 7,673 m, and 2,048 x 1.15 = 2,355.2, rounded up: as without any node
+    assert (amount(recommendation, CPU), amount(recommendation, MEMORY) // MIB) == (7673, 2356)
+
+
 def test_an_init_container_alone_must_fit() -> None:
     node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
     parts = (Container("app"), Container("migrate", role=ContainerRole.INIT))

@@ -132,7 +132,7 @@ def _pod_node(
     """
     now, then = ({r: pod_request(some, workload, names, r) for r in most} for some in ({}, drafts))
     holding = (node for node in rooms if all(max(now[r], 1) <= node[r] for r in most))
-    return min(holding, key=lambda node: max(then[r] / node[r] for r in most), default=most)
+    return min(holding, key=lambda node: max((then[r] / node[r] for r in most), default=0.0), default=most)
 
 
 def _rooms_of_daemons(
