@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from cotenant.base.allocation.cpu_topology import Cpus, format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Address
 from cotenant.base.settings.base import SettingSections
 from cotenant.enforcer.agent import Agent
 from cotenant.enforcer.apply.handover import AgentStop
@@ -98,7 +99,7 @@ class _ClaimReader:
         self._client = client.sibling()
 
     def __call__(self, namespace: str, name: str) -> ClaimWire | None:
-        return self._client.get(f"/apis/{API_VERSION}/namespaces/{namespace}/resourceclaims/{name}", ClaimWire)
+        return self._client.get(Address(API_VERSION, "resourceclaims", name, namespace).path, ClaimWire)
 
     def close(self) -> None:
         self._client.close()

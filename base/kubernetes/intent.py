@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """Name of an object, RFC 1123: no option, no path, no shell character."""
@@ -20,7 +21,7 @@ DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 class Address:
     """The address of an object: `resource` is the kind's plural, `namespace` is empty for cluster-scoped kinds.
 
-    `api_version` is "v1" or "group/version".
+    `api_version` is "v1" or "group/version". In paths, name and namespace are escaped: a person may have typed them.
     """
 
     api_version: str
@@ -32,13 +33,13 @@ class Address:
     def collection(self) -> str:
         """URL path of the list of all objects of this kind in this namespace."""
         root = f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
-        inside = f"/namespaces/{self.namespace}" if self.namespace else ""
+        inside = f"/namespaces/{quote(self.namespace, safe='')}" if self.namespace else ""
         return f"{root}{inside}/{self.resource}"
 
     @property
     def path(self) -> str:
         """URL path of the object."""
-        return f"{self.collection}/{self.name}"
+        return f"{self.collection}/{quote(self.name, safe=':')}"
 
     def manifest(self, kind: str, metadata: Mapping[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
         """Return a JSON object for this address: apiVersion, kind, metadata with its name and namespace, and `parts`.

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import subprocess
+import traceback
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ from cotenant.base.errors import (
     ClusterObjectGone,
     ClusterUnreachable,
 )
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.connection import ApiRequest, ApiResponse
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.changes.model.settings import GuardrailSettings
@@ -137,6 +140,24 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         unwritten = posted(me, "bundles", {**body, "form": "ssa"})
         assert unwritten.status_code == 422
         assert "form ssa cannot carry GPU shares" in unwritten.json()["message"]
+
+
+def test_an_accept_is_a_short_way_from_its_route_to_the_patch(cluster: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    ways: list[list[Path]] = []
+    request = KubeClient.request
+
+    def followed(client: KubeClient, verb: str, question: ApiRequest, **how: Any) -> ApiResponse:
+        if question.method == "PATCH" and "/deployments/" in question.path:
+            files = (Path(frame.filename) for frame in traceback.extract_stack())
+            ways.append([file for file in files if file.is_relative_to(ROOT / "cotenant")])
+        return request(client, verb, question, **how)
+
+    monkeypatch.setattr(KubeClient, "request", followed)
+    with script(cluster) as me:
+        accepted(me, cluster)
+    assert len(ways) == 1
+    # the route, the service, `changes.accept` and what sends a write: functions on the way, and their modules
+    assert len(ways[0]) <= 25 and len(set(ways[0])) <= 8, ways
 
 
 def test_a_batch_is_taken_back_by_its_key(cluster: Scene) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.watch import read_each
+from cotenant.base.kubernetes.intent import Address
 from cotenant.scheduler_ext.extender.decide import Instant
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
@@ -97,7 +98,7 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
     """Return a pod as JSON; raise NoData if it does not exist, ClusterError if it cannot be read."""
-    pod = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
+    pod = client.get(Address("v1", "pods", name, namespace).path)
     if pod is None:
         raise NoData(
             f"there is no pod {name} in namespace {namespace}",

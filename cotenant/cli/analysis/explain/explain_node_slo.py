@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cotenant.base.commands.output import align_columns
 from cotenant.base.errors import NoData, UsageError
+from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
@@ -44,7 +45,7 @@ def node_slo_explanation(
     with closing(connect(settings.kube)) as client:
         if labels is not None:
             of_node = labels_of(labels)
-        elif (live := client.get(f"/api/v1/nodes/{node}", NodeWire)) is not None:
+        elif (live := client.get(Address("v1", "nodes", node).path, NodeWire)) is not None:
             of_node = live.metadata.labels or {}
         else:
             fix = "kubectl get nodes lists the nodes; with --labels no node is needed."
