@@ -7,7 +7,7 @@ annotation. Objectives in policies and SLO objects of the workload's namespace a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -145,7 +145,10 @@ def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) 
         return None
     measured = {measure: hours(source, query, workload, end) for measure, query in way.guards.items()}
     buckets = fill_variables(way.buckets, workload, HOUR_SECONDS)
-    bounds = [float(series.get("le", "inf")) for series, _ in latest(source.range(buckets, end, end, HOUR_SECONDS))]
+    bounds = []
+    for series, _ in latest(source.range(buckets, end, end, HOUR_SECONDS)):
+        with suppress(ValueError):  # of a tenant's exporter; histogram_quantile leaves such a bucket out, too
+            bounds.append(float(series.get("le", "inf")))
     finite = tuple(sorted(bound * way.unit_seconds for bound in bounds if np.isfinite(bound)))
     return ServiceWeek(way.source, way.guards, requests, measured, finite)
 

@@ -154,6 +154,8 @@ def lines_of(exporter: Exporter, changed: float = CHANGED, until: int = NOW) -> 
             count = (served["quick"] if bound >= 0.1 else 0.0) + (served["slow"] if bound >= 0.5 else 0.0)
             le = "+Inf" if bound == float("inf") else f"{bound * exporter.factor:g}"
             yield family, f'{family}{{{labels},le="{le}"}} {count} {moment}'
+        if exporter.name == "grpc":  # histogram_quantile leaves out a bucket whose bound is no number
+            yield family, f'{family}{{{labels},le="fast"}} {served["quick"]} {moment}'
         yield exporter.counter, f"{exporter.counter}{{{labels},{exporter.good}}} {total - served['failed']} {moment}"
         # As clients do it: there is no series of an outcome before it was seen.
         if served["failed"]:

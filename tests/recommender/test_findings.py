@@ -247,6 +247,12 @@ def test_without_nodes_nothing_is_said() -> None:
     assert list(unschedulable(Inventory("test", END, (), (workload("web", 1, 1),), ()))) == []
 
 
+@pytest.mark.parametrize("allocatable", [{}, {CPU: 4000}, {MEMORY: 16 * GIB}])
+def test_no_pod_is_called_unschedulable_while_a_nodes_amounts_are_unknown(allocatable: dict[Resource, int]) -> None:
+    nodes = (*nodes_of((4000, 16 * GIB)), Node("fresh", {}, allocatable))
+    assert list(unschedulable(Inventory("test", END, nodes, (workload("web", 9000, GIB),), ()))) == []
+
+
 def test_init_containers_count_beside_the_sidecars_before_them_only() -> None:
     def part(name: str, cpu: int, role: ContainerRole) -> Container:
         return Container(name, {CPU: cpu}, role=role)
