@@ -228,9 +228,12 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
 
 
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
-    """Yield findings on workloads whose pod requests more than any empty node offers, ignoring taints and selectors."""
+    """Yield findings on workloads whose pod requests more than any empty node offers, ignoring taints and selectors.
+
+    There are none while the amounts of any node are unknown.
+    """
     if not inventory.nodes or any(r not in node.allocatable for node in inventory.nodes for r in Resource):
-        return  # a node whose amounts are unknown may hold any pod
+        return
     # Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small.
     tops = topmost((node.allocatable[CPU], node.allocatable[MEMORY]) for node in inventory.nodes)
     shapes, of_pods = np.array(tops, dtype=np.int64), []

@@ -16,8 +16,10 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.json_decoders import UNDECODABLE
+from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.pod_request import Amounts, parse_quantities, rest, sum_amounts
+from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
 from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes
 from cotenant.base.text import format_value
 
@@ -198,6 +200,11 @@ class _DeviceObjectWire(msgspec.Struct):
 
     metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
     spec: _DevicesWire = msgspec.field(default_factory=_DevicesWire)
+
+
+def device_address(node: str) -> Address:
+    """Return the API address of the node's Device object."""
+    return Address(SCHEDULING_GROUP, "devices", node)
 
 
 def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import quote
 
 from cotenant.base.cluster import Autoscaler, Container, LimitRange, ListedFacts, Node, OwnAmounts, Pod, Quota, tightest
 from cotenant.base.colocation.nodemetric import NodeMetric
@@ -20,6 +19,7 @@ from cotenant.base.kube import projection
 from cotenant.base.kube.client import KubeClient, Many
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
 from cotenant.base.kube.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
+from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.models.autoscalers import CheckpointObject, VerticalAutoscalerObject
 from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
@@ -255,13 +255,11 @@ class NodeInputs:
 
 def node_inputs(client: KubeClient, name: str, namespace: str) -> NodeInputs:
     """Read a node's `NodeInputs`; raise NoData without the node. `namespace` is that of slo-controller-config."""
-    node = client.get(f"/api/v1/nodes/{quote(name, safe='')}", NodeWire)
+    node = client.get(Address("v1", "nodes", name).path, NodeWire)
     if node is None:
         raise NoData(f"no node is named {name}", fix="`kubectl get nodes` lists all nodes.")
-    report = client.get(f"/apis/{SLO_GROUP}/nodemetrics/{quote(name, safe='')}")
-    config_map = client.get(
-        f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject
-    )
+    report = client.get(Address(SLO_GROUP, "nodemetrics", name).path)
+    config_map = client.get(Address("v1", "configmaps", SLO_CONFIG_MAP, namespace).path, ConfigMapObject)
     pods, notes = _pods(client.list("/api/v1/pods", PodObject, fieldSelector=f"spec.nodeName={name}"))
     return NodeInputs(
         node=projection.node_of(node),

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from cotenant.base.allocation.cpu_ownership import DeviceOwnership, NodeTopology, device_owners, owners, visible_to
-from cotenant.base.allocation.device_allocator import COLLECTION
-from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION, Allocations, decode_allocations, inventory_of
+from cotenant.base.allocation.devices import (
+    DEVICE_ALLOCATED_ANNOTATION,
+    Allocations,
+    decode_allocations,
+    device_address,
+    inventory_of,
+)
 from cotenant.base.allocation.topology_document import parse_topology, topology_address
 from cotenant.base.errors import ClusterError, NoData, UsageError
 from cotenant.base.json_documents.json_decoders import mapping_or_empty
+from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.people import Person, Right
 
@@ -43,7 +48,7 @@ def read_topology(client: KubeClient, node: str) -> NodeTopology:
     Raises NoData if the node publishes no topology, and ClusterError if it may not be read. If the devices may not be
     read, the topology has a note instead.
     """
-    body = client.get(f"/api/v1/nodes/{quote(node, safe='')}")
+    body = client.get(Address("v1", "nodes", node).path)
     document = client.get(topology_address(node).path)
     if body is None or document is None:
         missing = "no NodeResourceTopology" if body else "no such node"
@@ -56,7 +61,7 @@ def read_topology(client: KubeClient, node: str) -> NodeTopology:
 
 def _devices(client: KubeClient, node: str) -> tuple[list[DeviceOwnership], Notes]:
     try:
-        body = client.get(f"{COLLECTION}/{quote(node, safe='')}")
+        body = client.get(device_address(node).path)
         if body is None:
             return [], []
         pods = client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")

@@ -19,11 +19,11 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind, device_address
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.base.kubernetes.intent import Address, Create, Intent, Patch
-from cotenant.base.kubernetes.protocol import NODE_AGENT, SCHEDULING_GROUP
+from cotenant.base.kubernetes.intent import Create, Intent, Patch
+from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.base.kubernetes.quantity import format_bytes
 from cotenant.enforcer.observe.nvml import Nvml, NvmlGpu, NvmlState
 from cotenant.enforcer.observe.sysfs import PciPlace, pci_location
@@ -35,11 +35,6 @@ _LONGEST_LABEL: Final = 63
 _GPU: Final = DeviceKind.GPU.value
 
 Json = dict[str, Any]
-
-
-def device_address(node: str) -> Address:
-    """Return the API address of the node's Device object."""
-    return Address(SCHEDULING_GROUP, "devices", node)
 
 
 def is_made_by_agent(current: Mapping[str, Any]) -> bool:

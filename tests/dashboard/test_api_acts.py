@@ -143,21 +143,21 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
 
 
 def test_an_accept_is_a_short_way_from_its_route_to_the_patch(cluster: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    ways: list[list[Path]] = []
+    ways: list[list[str]] = []
     request = KubeClient.request
 
     def followed(client: KubeClient, verb: str, question: ApiRequest, **how: Any) -> ApiResponse:
         if question.method == "PATCH" and "/deployments/" in question.path:
-            files = (Path(frame.filename) for frame in traceback.extract_stack())
-            ways.append([file for file in files if file.is_relative_to(ROOT / "cotenant")])
+            modules = (str(frame.f_globals["__name__"]) for frame, _ in traceback.walk_stack(None))
+            ways.append([module for module in modules if module.startswith("cotenant.")])
         return request(client, verb, question, **how)
 
     monkeypatch.setattr(KubeClient, "request", followed)
     with script(cluster) as me:
         accepted(me, cluster)
-    assert len(ways) == 1
+    (way,) = ways
     # the route, the service, `changes.accept` and what sends a write: functions on the way, and their modules
-    assert len(ways[0]) <= 25 and len(set(ways[0])) <= 8, ways
+    assert "cotenant.changes.accept" in way and len(way) <= 25 and len(set(way)) <= 8, way
 
 
 def test_a_batch_is_taken_back_by_its_key(cluster: Scene) -> None:

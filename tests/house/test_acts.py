@@ -40,4 +40,4 @@ def test_an_act_is_named_in_few_modules() -> None:
             if name in modules:
                 modules[name].add(str(module))
     crowded = {name: sorted(where) for name, where in modules.items() if not 1 < len(where) <= PLACES[name]}
-    assert not crowded, "give the act to its surfaces through its service; only a new surface raises a number above"
+    assert not crowded, f"{crowded}: surfaces call an act's service; only a new surface raises a number above"
