@@ -15,7 +15,6 @@ from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeGuard
-from unittest.mock import patch
 
 import msgspec
 
@@ -50,7 +49,7 @@ from tests.changes.asked_ledger import (
 )
 from tests.changes.world import recommended
 from tests.support.pure_api import NOON, Json, Objects, PureApi, decoded, key_of, request_text
-from tests.support.replayed import AskingClient, Conversation, Ended, Lost, Run
+from tests.support.replayed import AskingClient, Conversation, Ended, Lost, Run, patched_here
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 CHANGING = ("deployments", "pods")
@@ -132,10 +131,8 @@ class Act:
 
     def __call__(self, conversation: Conversation) -> str:
         numbers = count()
-        pause = patch("time.sleep", side_effect=lambda seconds: conversation.ask(Pause(seconds)))
-        random = patch(
-            "secrets.token_hex", side_effect=lambda _=0: f"{self.who}-{self.key}{self.number}-{next(numbers)}"
-        )
+        pause = patched_here("time.sleep", lambda seconds: conversation.ask(Pause(seconds)))
+        random = patched_here("secrets.token_hex", lambda _=0: f"{self.who}-{self.key}{self.number}-{next(numbers)}")
         with pause, random:
             service = AskedService(conversation, self)
             done = self._do(service, person(self.who))
